@@ -10843,7 +10843,7 @@ class DemoTap:
         self.lines: list[tuple[str, str]] = []
 
     def show(self, arrow: str, data: Line) -> None:
-        shown = "-->" if arrow == ">" else "<--"
+        shown = {">": "-->", "<": "<--"}[arrow]
         self.lines += [(shown, line) for line in data.decode().splitlines()]
 
     def close(self) -> None:
@@ -10948,7 +10948,8 @@ class Console:
         cli_show("the server asks", message)
         form = as_object(schema)
         fields = as_object(form.get("properties"))
-        required, has_answers = as_list(form.get("required")), bool(self._answers)
+        required = as_list(form.get("required"))
+        has_answers = bool(self._answers)
         content = {}
         try:
             if not fields:
@@ -11021,7 +11022,9 @@ def form_value(name: str, field: Json, can_skip: bool, text: str | None) -> Any:
     elif can_skip:
         prompt += ", Enter to leave it out"
     while True:
-        typed = cli_input(prompt) if text is None else text
+        typed = text
+        if typed is None:
+            typed = cli_input(prompt)
         if not typed and can_skip:
             return field.get("default", MISSING)
         value = cli_value(typed, field, ",")
@@ -11303,7 +11306,7 @@ def cli_run(args: Namespace) -> None:
     with stop_at_signals(), stdio_server() as (reader, writer):
         server = cli_server(cli_load(path))
         try:
-            server.serve(reader, writer, threaded=False if args.unthreaded else None)
+            server.serve(reader, writer, threaded=args.threaded)
         except Exception:  # of its lifespan: no wrong usage, and the user's own code
             log_exception("mcp_min: the server has failed")
             raise SystemExit(1) from None
@@ -11344,9 +11347,9 @@ def cli_server(module: ModuleType) -> Any:
 
 # -- a copy for another project: vendor
 #
-# A copy has some of the parts and chapters that PARTS lists.  Its first lines say which,
-# and hold the sha256 of all other lines, so that any version can tell whether it was
-# edited.  The whole file is copied as it is.
+# A copy has some of the parts and chapters that PARTS lists.  Its first lines tell
+# which, and hold the sha256 of all other lines, so that any version can tell whether it
+# was edited.  The whole file is copied as it is.
 
 
 BOTH = ["server", "client"]
@@ -11385,24 +11388,22 @@ def cli_vendor(args: Namespace) -> int:
     os.makedirs(folder, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(copy)
-    lines = copy.count("\n")
+    lines, left_out = copy.count("\n"), missing_from(PARTS.split(), parts)
     cli_print(f"{path}: {lines:,} lines to review\nsha256: {sha256_of(copy)}\n"
-              f"has: {', '.join(parts)}\nleft out: {missing_from(PARTS.split(), parts)}")
+              f"has: {', '.join(parts)}\nleft out: {left_out}")
     cli_package(folder, args.init)
     return 0
 
 
 def cli_package(folder: str, init: bool) -> None:
     """Say how a built package gets the copy, if the folder is in a package."""
-    outer, name = os.path.split(os.path.abspath(folder))
-    own, around = (os.path.join(path, "__init__.py") for path in (folder, outer))
+    own = os.path.join(folder, "__init__.py")
+    outer = os.path.dirname(os.path.abspath(folder))
     if init:
         open(own, "ab").close()
-    if not os.path.exists(own) and os.path.exists(around):
-        cli_print(f"there is no {own}: a built package has no copy; --init writes it")
-    elif os.path.exists(around):
-        cli_print(f"a built package has it if its build lists {name} (setuptools: by "
-                  "`packages` or find_packages())")
+    if os.path.exists(os.path.join(outer, "__init__.py")):
+        cli_print(f"a built package has it if there is {own} (--init writes it), and "
+                  "the build lists this folder (setuptools: by find_packages())")
 
 
 class Copy:
@@ -11431,7 +11432,9 @@ class Copy:
     def check(self) -> int:
         """Say whether it is what its first lines say; return the exit status."""
         is_as_made = self.is_as_made()
-        verb = "is" if is_as_made else "is not (or it cannot be told)"
+        verb = "is"
+        if not is_as_made:
+            verb = "is not (or it cannot be told)"
         cli_print(f"{self.path} {verb} what mcp_min {self.version} makes: "
                   f"{', '.join(self.parts)}")
         return int(not is_as_made)
@@ -11648,14 +11651,14 @@ def cli_trace(args: Namespace) -> int:
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
         kill = group_killer(child)
-        jobs = (
-            partial(cli_copy, child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
-            partial(cli_copy, child.stderr, sink, partial(trace.note, "!")),
-            partial(cli_copy, cli_stdin(), child.stdin, partial(trace.show, ">"),
-                    child.stdin.close))
+        output = partial(
+            cli_copy, child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
+        errors = partial(cli_copy, child.stderr, sink, partial(trace.note, "!"))
+        given = partial(cli_copy, cli_stdin(), child.stdin, partial(trace.show, ">"),
+                        child.stdin.close)
         threads: list[threading.Thread] = []
         try:
-            for job in jobs:
+            for job in (output, errors, given):
                 threads.append(start_thread("mcp relay", job))
             while child.poll() is None:  # in steps: a signal may come just before one
                 time.sleep(0.05)
@@ -11753,7 +11756,8 @@ OPTIONS: Json = {
     "inherit-env": {**FLAG, "help": "copy all variables"},
     "timeout": {"type": float, "default": 60.0, "help": "seconds to wait (60)"},
     "mode": {"default": "auto", "metavar": "REVISION", "help": ", ".join(MODES)},
-    "unthreaded": {**FLAG, "help": "run all handlers on one thread"},
+    "unthreaded": {"action": "store_false", "dest": "threaded", "default": None,
+                   "help": "run all handlers on one thread"},
     "server": {**END, "const": "server", "help": "the copy has only a server"},
     "client": {**END, "const": "client", "help": "the copy has only a client"},
     "lean": {**END, "const": "lean",
@@ -11795,12 +11799,13 @@ def cli_parse(argv: list[str]) -> Namespace:
     for name in options.split():
         parser.add_argument(f"--{name}", **OPTIONS[name])
     positional = parser.add_argument("words", nargs="...", help=argparse.SUPPRESS)
-    end = given.index("--") if "--" in given else len(given)
+    end = [*given, "--"].index("--")
     ours, server = given[:end], given[end + 1:]
     if usage == "SERVER":
         program = parser.parse_known_args(ours)[0].words
         if program and not is_server_file(program[0]):
-            ours, server = ours[:-len(program)], program + given[end:]
+            ours = ours[:-len(program)]
+            server = given[len(ours):]
     positional.nargs = "*"
     args, more = parser.parse_known_args(ours)
     words = args.words + more

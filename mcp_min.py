@@ -9766,6 +9766,7 @@ def trace_of(connection: Connection) -> Trace | None:
 
 TAPS.append(trace_of)
 
+
 # -- 22. The server --------------------------------------------------------------------
 # Of part II.
 #
@@ -10056,16 +10057,14 @@ def from_foreign(value: Any) -> Any:
     Raises:
         TypeError: it is of another one, and cannot be content.
     """
-    if type(value) in (list, tuple):
-        if any(map(is_of_foreign, value)):
-            return [*map(from_foreign, value)]
-        return value
+    if type(value) in (list, tuple) and any(map(is_of_foreign, value)):
+        return [*map(from_foreign, value)]
     if not is_of_foreign(value):
         return value
     for name in ("to_image_content", "to_audio_content", "to_resource_content",
                  "to_mcp_result"):
-        if hasattr(value, name):
-            convert = getattr(value, name)
+        convert = getattr(value, name, None)
+        if convert:
             return from_foreign(convert())
     if not hasattr(value, "model_dump"):
         raise TypeError(f"{type(value).__name__} is of another library: import it from "
@@ -10190,6 +10189,8 @@ NOT_HERE: Json = {start + end: instead for instead, ends, names in (
         MiddlewareContext MultiAuth OAuthClientInformationFull OAuthProxy OIDCProxy
         TokenStorage configure_logging"""),
 ) for start in names.split() for end in ends.split() or [""]}
+
+
 def stand_in(name: str) -> Any:
     """A class for a name that is not here; AttributeError: it is not known at all.
 
@@ -10530,6 +10531,7 @@ else:
 
 CONTEXT_TYPES.append(FamiliarContext)
 
+
 class FamiliarSession(ServerSession):
     """A session of FastMCP: a handler's context is the current one while it runs."""
 
@@ -10649,7 +10651,6 @@ class FastMCP(Server):
         self._complete_any = fn
         return fn
 
-
     # -- looking at it
 
     # What tests of programs for the SDK look into.
@@ -10678,25 +10679,20 @@ def check_transport(transport: str | None, options: Iterable[str]) -> None:
     no_effect("run()", options)
 
 
-# Aliases
+# Other names of what is here: the name there, the name here, and how they differ.
 
-MCPServer = FastMCP
-TextContent = Text
-ImageContent = Image
-AudioContent = Audio
-TextResourceContents = BlobResourceContents = ResourceContents
-ContentBlock = Block
-CallToolResult = ToolResult
-PromptMessage = UserMessage = SamplingMessage = Message
-CreateMessageResult = Sampled
-ElicitResult = Elicited
+MCPServer = FastMCP                     # in the SDK 2
 FunctionTool, FunctionPrompt = Tool, Prompt
-FunctionResource = ResourceTemplate = Resource
-MCPError = McpError
+FunctionResource = ResourceTemplate = Resource  # a template is a resource here
+TextContent, ImageContent, AudioContent, ContentBlock = Text, Image, Audio, Block
+TextResourceContents = BlobResourceContents = ResourceContents  # one for both
+CallToolResult = ToolResult
+PromptMessage = UserMessage = SamplingMessage = Message  # of the user, by default
+CreateMessageResult, ElicitResult = Sampled, Elicited
+MCPError, ClientError = McpError, Error
 FastMCPError = NotFoundError = ResourceError = PromptError = DisabledError = ToolError
-ClientError = Error
-LoggingLevel = Role = str
-ToolAnnotations = Annotations = Icon = ErrorData = AnyFields
+LoggingLevel = Role = str               # not checked
+ToolAnnotations = Annotations = Icon = ErrorData = AnyFields  # they take any field
 
 
 class UrlElicitationRequiredError(McpError):

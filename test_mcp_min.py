@@ -12498,6 +12498,16 @@ class TestVendor(unittest.TestCase):
         if hasattr(sys, "stdlib_module_names"):
             self.assertEqual(imported - sys.stdlib_module_names, {"mcp_min"})
 
+    def test_words_in_the_code_do_not_decide_what_is_copied(self):
+        source = pathlib.Path(FILE).read_text("utf-8")
+        place = "\n\n\nclass Node("
+        self.assertEqual(source.count(place), 1)
+        commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
+        for end in "server", "client":
+            self.assertIn("class Outbox", mcp_min.vendored(commented, [end]))
+        self.assertIn("\nleft out: server, names, cli\n",
+                      self.vendor(self.folder / "said", "--client"))
+
     def test_the_readme_has_the_sha256_of_each_copy(self):
         readme = pathlib.Path(HERE, "README.md")
         text = readme.read_text("utf-8") if readme.exists() else ""

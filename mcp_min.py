@@ -11449,7 +11449,8 @@ class Copy:
         """Raise ValueError if a copy with these parts would not just update it."""
         problem = ""
         if not self.is_as_made():
-            problem = f"was edited (or, of mcp_min {self.version}, it cannot be told)"
+            problem = (f"was edited (or, of mcp_min {self.version}, it cannot be told); "
+                       "--diff shows what an update would change")
         elif self.parts != parts:
             problem = (f"has other parts; removed would be: "
                        f"{missing_from(self.parts, parts)}; added: "

@@ -1231,24 +1231,23 @@ def require_sync(*functions: Handler | None) -> None:
 
 
 # -- 5. Validation ---------------------------------------------------------------------
-# The keywords of JSON Schema 2020-12 that hints and forms make.  Others are refused, or
-# ignored if they only annotate.  (Patterns mean what they mean in ECMA 262 as far as
-# Python's `re` has the words.)  A SchemaReader makes Nodes of a schema, once; to apply
-# a Node to a value is an Evaluation, which collects Problems and makes the object that
-# the value stands for.  A Validator does both.
+# A schema is read once, into a tree of Nodes.  To apply a node to a value is an
+# Evaluation: it finds Problems, replaces text by the JSON in it where other JSON is
+# asked for, and makes the object that the value stands for.
+#
+# One table, KEYWORDS, says what the argument of each keyword may be and how it is
+# applied.  It has what most hints and forms make of JSON Schema 2020-12.  Others are
+# refused, or ignored if they only annotate.
 
 __all__ += ["validate", "SchemaError"]
 
-MAX_NESTING = 200      # schemas within each other, read or applied
-MAX_STEPS = 500_000    # of one validation: about a second; a step applies a schema
-PROBLEM_COST = 20      # steps that a problem costs
-LOOK_COST = 0.05       # steps for each name or item that is looked at
-CHARACTER_COST = 0.02  # steps to read or write a character
-ITEM_COST = 0.5        # steps to read or write an item or a member
-MAX_SUBJECT = 20_000   # characters of the longest text that a pattern is tried on
-MAX_PROBLEMS = 20      # listed of a value; more are counted
-MAX_CHOICES = 100      # listed in a problem; more are counted
-MAX_TEXT = 2000        # characters of what a problem says
+MAX_NESTING = 200     # of the JSON in a text
+MAX_STEPS = 500_000   # of one validation: about a second; a step applies a schema
+LOOK_COST = 0.05      # steps for each part, name or character that is looked at
+MAX_FOUND = 10_000    # problems of a value that are counted
+MAX_PROBLEMS = 20     # and listed
+MAX_CHOICES = 100     # listed in a problem; more are counted
+MAX_TEXT = 2000       # characters of what a problem says
 Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
 MISSING: Any = object()   # marks an absent default or value
 UNSTATED: Any = object()  # marks a default that the schema does not state
@@ -1262,11 +1261,10 @@ class SchemaError(Error, ValueError):
     """
 
 
-class Problem(namedtuple("Problem", "path text value types", defaults=(MISSING, ()))):
+class Problem(namedtuple("Problem", "path text value", defaults=(MISSING,))):
     """What is wrong with a part of a value; the message is formatted when it is read.
 
-    text: what was expected; without `value` the whole message.  types: those that the
-    schema allows here; text that contains JSON of one of them is replaced by it.
+    text: what was expected; without `value` the whole message.
     """
 
     @property
@@ -1313,12 +1311,25 @@ def json_type(value: object) -> str:
     """The name of a value's type; of an integer "number"."""
     if isinstance(value, float) and not abs(value) < INFINITE:
         return "unknown type"
-    if type(value) in JSON_TYPES:
-        return JSON_TYPES[type(value)]
-    for known, name in JSON_TYPES.items():
-        if isinstance(value, known):
-            return name
+    for cls in type(value).__mro__:
+        if cls in JSON_TYPES:
+            return JSON_TYPES[cls]
     return "unknown type"
+
+
+def json_in_text(text: str, types: Iterable[str]) -> object:
+    """The JSON that a text contains, if it is of one of these types; or the text."""
+    if text != text.strip():
+        return text
+    try:  # as strict as for a message
+        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
+    except McpError:
+        return text
+    if content is None:  # "null" is not taken for null
+        return text
+    if type(content) is int and "integer" in types:  # nor is "5.0" for an integer
+        return content
+    return content if JSON_TYPES[type(content)] in types else text
 
 
 def show(value: object) -> str:
@@ -1352,45 +1363,15 @@ def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str
     return ", ".join(texts) or "none"
 
 
-def keys_of(value: Any) -> Iterable[Any]:
-    """The names or indices of the parts of an object or a list."""
-    return value if isinstance(value, dict) else range(len(value))
-
-
-class Budget:
-    """The steps that are left for a validation.
-
-    annotates: the schema has `unevaluated…`, so every keyword must tell which names
-    and indices it has applied to, even where the outcome is known without.  converts:
-    values may be converted, so a constructor may take what the schema does not say.
-    """
-
-    def __init__(self, annotates: bool = False, bounded: bool = True,
-                 converts: bool = False) -> None:
-        self.steps: float = MAX_STEPS if bounded else INFINITE
-        self.annotates = annotates
-        self.converts = converts
-
-    def spend(self, steps: float) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
-
-    def spend_on(self, text: str) -> None:
-        """Spend what it costs to write or read JSON."""
-        self.spend(1 + len(text) * CHARACTER_COST + text.count(",") * ITEM_COST)
-
-
 write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
 
 
-def mark(value: object, budget: Budget) -> str:
+def mark(value: object) -> str:
     """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
 
     The hashes of text are salted, so nobody can craft values whose hashes collide.
     """
     text = write_sorted(value)
-    budget.spend_on(text)
     if "." in text or "e" in text:
         text = write_sorted(json.loads(text, parse_float=integer_or_float))
     return text
@@ -1401,124 +1382,35 @@ def integer_or_float(digits: str) -> float:
     return int(number) if number % 1 == 0 else number
 
 
-def is_multiple(value: float, unit: float) -> bool:
-    if isinstance(value, int) and isinstance(unit, int):
-        return value % unit == 0
-    from fractions import Fraction
-
-    # as they are written: 0.1 is a tenth
-    return Fraction(repr(value)) % Fraction(repr(unit)) == 0
-
-
-LETTER = r"(?u:[^\W\d_])"
-LETTER_CLASS = re.compile(r"\\p\{(?:L|Letter)\}")
-TOKENS = {"$": r"\Z", "(?<": "(?P<", r"\p{L}": LETTER, r"\p{Letter}": LETTER}
-
-
-@lru_cache(maxsize=512)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
-    tokens = r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)"
-    text = re.sub(tokens, translate_token, pattern)
-    try:
-        return re.compile(text, re.ASCII)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise SchemaError(f"pattern {show(pattern)}: {error}") from None
-
-
-def translate_token(token: re.Match[str]) -> str:
-    """A token of ECMA 262 in the words of `re`."""
-    text = token[0]
-    if text[0] != "[" or not LETTER_CLASS.search(text):
-        return TOKENS.get(text, text)
-    # A set with \p{L} among others, which `re` has no word for.
-    others = LETTER_CLASS.sub("a-zA-Z", text)
-    if others[1] == "^":
-        return f"(?!{LETTER}){others}"
-    return f"(?:{LETTER}|{others})"
-
-
-def pattern_matches(text: str, pattern: str) -> bool:
-    if len(text) > MAX_SUBJECT:
-        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
-    return compile_pattern(pattern).search(text) is not None
+def with_parts(whole: Any, parts: dict[Any, Any]) -> Any:
+    """An object or a list, or a copy of it in which these parts are replaced."""
+    if parts:
+        whole = whole.copy()
+    for key, part in parts.items():
+        whole[key] = part
+    return whole
 
 
 # Reading.
 
 DIALECTS = ["//json-schema.org/draft/2020-12/schema"]
-TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 ANY = "any"
-# What the argument of each keyword is: a schema, a row of PLAIN_SHAPES or a JSON type;
-# [x] is a list of x, {x} a map of x.
-SHAPES: dict[str, str] = {}
-
-
-def add_shapes(shapes: dict[str, str]) -> None:
-    """Make keywords known: their shape -> the keywords, separated by a space."""
-    for shape, keywords in shapes.items():
-        SHAPES.update(dict.fromkeys(keywords.split(), shape))
-
-
-add_shapes({
-    "schema": "items additionalProperties not",
-    "[schema]": "anyOf oneOf prefixItems",
-    "{schema}": "properties",
-    "[string]": "required",
-    "[type]": "type",
-    "pattern": "pattern",
-    "number": "maximum exclusiveMaximum minimum exclusiveMinimum",
-    "unit": "multipleOf",
-    "count": "maxLength minLength maxItems minItems maxProperties minProperties",
-    "boolean": "uniqueItems",
-    "choices": "enum const",
-})
-PLAIN_SHAPES: Any = {  # their type, and what else must hold of them
-    "unit":  ("number", lambda number: number > 0, "more than 0"),
-    "count": ("number", lambda number: number % 1 == 0 and number >= 0, "at least 0"),
-    "pattern": ("string", compile_pattern, ""),  # which may raise SchemaError
-    "choices": ("array", None, ""),
-    "type":  (ANY, TYPES.__contains__, f"one of {join_first(TYPES)}"),
-}
-ASSERTIONS: Any = (  # type of the value, keyword, what is measured, its relation to it
-    ("number", "maximum",          operator.pos, operator.le, "at most {}"),
-    ("number", "minimum",          operator.pos, operator.ge, "at least {}"),
-    ("number", "exclusiveMaximum", operator.pos, operator.lt, "less than {}"),
-    ("number", "exclusiveMinimum", operator.pos, operator.gt, "more than {}"),
-    ("number", "multipleOf",       operator.pos, is_multiple, "a multiple of {}"),
-    ("string", "maxLength",        len, operator.le, "at most {} characters"),
-    ("string", "minLength",        len, operator.ge, "at least {} characters"),
-    ("string", "pattern",          str, pattern_matches, "text like {}"),
-    ("array", "maxItems",          len, operator.le, "at most {} items"),
-    ("array", "minItems",          len, operator.ge, "at least {} items"),
-    ("object", "maxProperties",    len, operator.le, "at most {} properties"),
-    ("object", "minProperties",    len, operator.ge, "at least {} properties"),
-)
 FALSE: Json = {"not": {}}  # the schema `false`
-ACCEPTED_TYPES: Any = {  # see Node.accepts; a float must be finite, too
+CLASSES: Any = {  # see Node.accepts; a float must be finite, too
     (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
     ("number",): float, ("object",): dict, ("array",): list}
-TYPE_ONLY = {"type"}  # these ask nothing but the type
-FLAT_KEYWORDS = {"type", "properties", "required", "additionalProperties"}
-MAPS = ["properties"]  # looking a value up in these costs steps
 
 
 class Node(dict):  # type: ignore[type-arg]
     """A schema that was read: its keywords, with nodes for the schemas in them.
 
-    For `enum` and `const` there are the marks of the values and the text for the
-    problem.
-
-    source: the schema as it was written.  base: its URI.  cost: steps to apply it.
-    assertions: its rows of ASSERTIONS, with the limits.  applicators: its rows of
-    APPLICATORS.
+    source: the schema as it was written.  size: how many names and schemas it has.
 
     accepts: a class all of whose instances match unchanged (`object`: any value), or
-    None; it saves the evaluation of such a part.  flat: of an object that asks only for
-    the types of its parts, their nodes; else None.
+    None; it saves the evaluation of such a part.
     """
 
-    base = ""
+    base = ""  # URI of the document, or of the part of it
 
     def __init__(self, keywords: Json, source: Json) -> None:
         super().__init__(keywords)
@@ -1526,22 +1418,22 @@ class Node(dict):  # type: ignore[type-arg]
         self.make: Any = getattr(source, "make", None)
         self.optional = getattr(source, "optional", False)
         self.make_validates = getattr(source, "make_validates", False)
-        self.required = {*self.get("required", ())}
-        self.cost = 1 + LOOK_COST * sum(len(self.get(keyword, ())) for keyword in MAPS)
-        self.assertions = []
-        for kind, keyword, measure, holds, text in ASSERTIONS:
-            if keyword in self:
-                limit = self[keyword]
-                text = text.format(show(limit))
-                self.assertions.append((kind, measure, holds, limit, text))
-        self.applicators = [row for row in APPLICATORS if row[2] in self]
-        self.accepts = None
-        if self.keys() <= TYPE_ONLY and self.make in (None, int, float):
-            self.accepts = ACCEPTED_TYPES.get((*self.get("type", ()),))
-        self.flat: Json | None = None
-        if self.keys() <= FLAT_KEYWORDS and not self.make and self.get("type") == [
-                "object"]:
-            self.flat = self.get("properties", {})
+        self.types: list[str] = self.get("type", [])
+        self.size = sum(len(argument) for argument in self.values()
+                        if isinstance(argument, (list, dict)))
+
+    @cached_property
+    def applied(self) -> list[tuple[str, Any, str]]:
+        """The keywords to apply, in order: for which type, how, and the name."""
+        rows = [KEYWORDS[name] for name in self if KEYWORDS[name].apply]
+        rows.sort(key=operator.attrgetter("rank"))
+        return [(row.kind, row.apply, row.name) for row in rows]
+
+    @cached_property
+    def accepts(self) -> Any:
+        if self.applied or self.make not in (None, int, float):
+            return None
+        return CLASSES.get((*self.types,))
 
     def takes(self, value: Any) -> bool:
         """True if its class alone proves that a value matches unchanged."""
@@ -1550,159 +1442,162 @@ class Node(dict):  # type: ignore[type-arg]
         # value - value is not 0 for infinity and NaN
         return self.accepts is not float or value - value == 0.0
 
+    @cached_property
+    def parts(self) -> Any:
+        """The properties of an object that asks for their types only, or None."""
+        flat = self.keys() <= {"type", "properties", "required", "additionalProperties"}
+        if flat and self.types == ["object"] and not self.make:
+            return self.get("properties", {})
+        return None
+
     def fits(self, value: object) -> bool:
         """True if the classes of an object's parts prove that it matches unchanged."""
-        if self.flat is None or type(value) is not dict:
+        if self.parts is None or type(value) is not dict:
             return False
         for name, part in value.items():
-            node = self.flat.get(name)
+            node = self.parts.get(name)
             if not (node.takes(part) if node else "additionalProperties" not in self):
                 return False
-        return value.keys() >= self.required
+        return all(name in value for name in self.get("required", ()))
+
+
+class Budget:
+    """The work that is left for a validation.  Only what the peer sent is bounded.
+
+    every: all branches of `anyOf` count, not only the first that matches.
+    """
+
+    def __init__(self, bounded: bool = True, every: bool = False) -> None:
+        self.steps: float = MAX_STEPS if bounded else INFINITE
+        self.every = every
+
+    def spend(self, looks: int) -> None:
+        """Count a step, and what is looked at in it."""
+        self.steps -= 1 + looks * LOOK_COST
+        if self.steps < 0:
+            raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
 
 
 class SchemaReader:
-    """Makes nodes of one schema document; a bad one is refused here.
-
-    foreign: patterns are left out, see Validator.  annotates: see Budget.
-    """
-
-    annotates = False
+    """Makes the nodes of one schema document.  SchemaError: it is a bad one."""
 
     def __init__(self, foreign: bool) -> None:
-        self._foreign = foreign
-        self._budget = Budget()
+        self.foreign = foreign
+        self.every = False  # see Budget
 
     def read_document(self, document: object) -> Node:
-        size = len(encode(document))  # tools/list sends it; JSON is not cyclic
-        self._budget.spend(size * CHARACTER_COST / 10)
-        return self._read(document, ())
+        encode(document)  # TypeError or ValueError: it is not JSON
+        return self.read_checked(document)
 
-    def _require(self, valid: object, path: Path, expected: str,
-                 argument: object) -> None:
-        if not valid:
-            raise SchemaError(str(Problem(path, expected, argument)))
+    def read_checked(self, schema: object) -> Node:
+        """Check a schema and all in it as other values are checked; read it."""
+        for problem in Evaluation(SCHEMA, schema, Budget()).run().problems:
+            raise SchemaError(str(problem))
+        return self.read(schema)
 
-    def _read(self, schema: Any, path: Path) -> Node:
-        """Read a schema and all in it."""
-        self._budget.spend(1 + len(path) * LOOK_COST)
-        if len(path) > 2 * MAX_NESTING:
-            raise RecursionError
+    def read(self, schema: Any) -> Node:
         if isinstance(schema, bool):
             schema = {} if schema else FALSE
-        self._require(isinstance(schema, dict), path, "object or boolean", schema)
-        return self._node(self._translate(schema, path), schema, path)
+        return self.node(self.translate(schema), schema)
 
-    def _node(self, keywords: Json, source: Json, path: Path) -> Node:
-        arguments = {}
-        for keyword, argument in keywords.items():
-            if keyword in SHAPES:
-                arguments[keyword] = self._read_argument(
-                    SHAPES[keyword], argument, (*path, keyword))
-            elif keyword in LEFT_OUT:
-                raise SchemaError(left_out(keyword))
-        return Node(arguments, source)
-
-    def _translate(self, source: Json, path: Path) -> Json:
-        """Check `$schema`; return the schema in the keywords that Evaluation knows."""
+    def translate(self, source: Json) -> Json:
+        """Check `$schema`; return the schema in the keywords of the table."""
         if "$schema" in source:
             name = str(source["$schema"]).rpartition(":")[2].rstrip("#")
-            for part in name.split("/"):
-                if part in LEFT_OUT:
-                    raise SchemaError(left_out(part))
-            self._require(name in DIALECTS, (*path, "$schema"),
-                          f"a known dialect ({', '.join(DIALECTS)})", source["$schema"])
+            absent = "".join(map(left_out, name.split("/")))
+            if name not in DIALECTS:
+                known = ", ".join(DIALECTS)
+                raise SchemaError(absent or f"$schema: expected a known dialect "
+                                  f"({known}), got {show(source['$schema'])}")
         keywords = {**source}
-        if isinstance(source.get("type"), str):
-            keywords["type"] = [source["type"]]
-        if "const" in source:
-            keywords["const"] = [source["const"]]
-        if self._foreign:
+        if self.foreign:
             keywords.pop("pattern", None)
         return keywords
 
-    def _read_argument(self, shape: str, argument: Any, path: Path) -> Any:
-        """Read the value of a keyword."""
-        if shape == "schema":
-            return self._read(argument, path)
-        kind = json_type(argument)
-        if shape[0] in "[{":
-            expected = "array" if shape[0] == "[" else "object"
-            self._require(kind == expected, path, expected, argument)
-            self._budget.spend(len(argument) * LOOK_COST)
-            inner = shape[1:-1]
-            parts = {}
-            for key in keys_of(argument):
-                place = (*path, key)
-                parts[key] = self._read_argument(inner, argument[key], place)
-            return parts if kind == "object" else [*parts.values()]
-        expected, holds, text = PLAIN_SHAPES.get(shape, (shape, None, ""))
-        self._require(expected in (kind, ANY), path, expected, argument)
-        self._require(not holds or holds(argument), path, text, argument)
-        if shape != "choices":
-            return argument
-        text = join_first(argument)
-        if len(argument) > 1:
-            text = f"one of {text}"
-        return {mark(choice, self._budget) for choice in argument}, text
+    def node(self, keywords: Json, source: Json) -> Node:
+        arguments = {}
+        for name, argument in keywords.items():
+            if name in KEYWORDS:
+                arguments[name] = self.argument(argument, KEYWORDS[name].expected)
+            elif name in LEFT_OUT:
+                raise SchemaError(left_out(name))
+        return Node(arguments, source)
+
+    def argument(self, argument: Any, expected: Node) -> Any:
+        """What a node has for the argument of a keyword."""
+        if expected is SCHEMA:
+            return self.read(argument)
+        if expected is SCHEMAS:
+            return [*map(self.read, argument)]
+        if expected is SCHEMA_MAP:
+            return {name: self.read(part) for name, part in argument.items()}
+        if expected is CHOICES:
+            return read_choices(argument)
+        if expected is CHOICE:
+            return read_choices([argument])
+        if expected is TYPES and isinstance(argument, str):
+            return [argument]
+        return argument
+
+
+# Applying.
 
 
 class Evaluation:
     """A node that is applied to a value.
 
-    problems: what is wrong with the value.  evaluated: the names or indices that a
-    keyword has applied to; `unevaluated…` and others apply to the rest.  result: the
-    object that the value stands for.
+    problems: what is wrong with the value.  lenient: text that does not match is
+    replaced by the JSON in it if that is of a type that does.  value: the value after
+    this.  result: the object that it stands for.  evaluated: the names or indices that
+    a keyword has applied to; others apply to the rest.
     """
 
-    __slots__ = ("budget", "depth", "evaluated", "key", "node", "outer", "problems",
+    __slots__ = ("budget", "evaluated", "lenient", "node", "outer", "path", "problems",
                  "result", "value")
 
-    def __init__(self, budget: Budget, node: Node, value: Any,
-                 outer: Evaluation | None = None, key: Path = ()) -> None:
-        self.budget = budget
+    def __init__(self, node: Node, value: Any, budget: Budget, lenient: bool = False,
+                 path: Path = (), outer: Evaluation | None = None) -> None:
         self.node = node
         self.value = self.result = value
+        self.budget = budget
+        self.lenient = lenient
+        self.path = path
         self.outer = outer
-        self.key = key
-        self.depth: int = outer.depth + 1 if outer else 0
         self.problems: list[Problem] = []
         self.evaluated: set[str | int] = set()
 
     def run(self) -> Evaluation:
         """Apply the node, set the attributes, and return self."""
-        if self.depth > MAX_NESTING:
-            raise RecursionError
         node, value = self.node, self.value
-        self.budget.spend(node.cost)
+        self.budget.spend(node.size)
         if value is None and node.optional:
             return self
-        if node.make_validates and self.budget.converts:
+        if node.make_validates and self.lenient:
             with suppress(Exception):  # then the schema finds out what is wrong
                 self.result = node.make(value)
                 return self
-        name = kind = json_type(value)
-        types = node.get("type", (kind,))
-        if kind == "number" and "integer" in types and value % 1 == 0:
-            name = "integer"
-        if name in types:
-            self.apply_keywords(kind)
-        else:
-            self.refuse(" or ".join(types), value, types)
+        kind = self.convert_to(node.types)
+        if kind:
+            for applies_to, apply, keyword in node.applied:
+                if applies_to in (kind, ANY):
+                    apply(self, node[keyword])
         if node.make and not self.problems:
             self.construct()
         return self
 
-    def apply_keywords(self, kind: str) -> None:
-        for applies_to, measure, holds, limit, text in self.node.assertions:
-            if applies_to != kind:
-                continue
-            size = measure(self.value)
-            if not holds(size, limit):
-                self.refuse(text, size)
-        for _, applies_to, keyword, function in self.node.applicators:
-            if applies_to in (kind, ANY):
-                function(self, self.node[keyword])
+    def convert_to(self, types: list[str]) -> str:
+        """Return the type of the value; "" if it is none of these."""
+        value = self.value
+        if self.lenient and types and isinstance(value, str) and "string" not in types:
+            self.budget.spend(len(value))
+            self.value = self.result = value = json_in_text(value, types)
+        kind = json_type(value)
+        if not types or kind in types:
+            return kind
+        if kind == "number" and "integer" in types and value % 1 == 0:
+            return kind
+        self.refuse(" or ".join(types), value)
+        return ""
 
     def construct(self) -> None:
         try:
@@ -1715,164 +1610,227 @@ class Evaluation:
             else:
                 self.refuse(str(error)[:200] or type(error).__name__)
 
-    def apply(self, node: Node, value: object, *key: str | int) -> Evaluation:
-        return Evaluation(self.budget, node, value, self, key).run()
+    def apply(self, node: Node, value: object, *key: str | int,
+              lenient: bool = False) -> Evaluation:
+        path = (*self.path, *key)
+        return Evaluation(node, value, self.budget, lenient, path, self).run()
 
-    def path(self) -> Path:
-        if self.outer is None:
-            return ()
-        return (*self.outer.path(), *self.key)
-
-    def refuse(self, text: str, actual: object = MISSING, types: Iterable[str] = (),
-               key: Path = ()) -> None:
+    def refuse(self, text: str, actual: object = MISSING, *key: str | int) -> None:
         """Note a problem of the value, or of its part under a key."""
-        self.budget.spend(PROBLEM_COST + len(text) * CHARACTER_COST)
-        path = (*self.path(), *key)
-        self.problems.append(Problem(path, text[:MAX_TEXT], actual, types))
+        text = text[:MAX_TEXT]
+        self.budget.spend(len(text))
+        if len(self.problems) < MAX_FOUND:
+            self.problems.append(Problem((*self.path, *key), text, actual))
+
+    def mark(self, value: object) -> str:
+        text = mark(value)
+        self.budget.spend(len(text))
+        return text
 
     # -- parts of the value
 
     def apply_to_parts(self, parts: Iterable[tuple[str | int, Node]]) -> None:
         """Apply nodes to parts of the value, by name or index."""
+        values, results = {}, {}
         for key, node in parts:
             part = self.value[key]
             self.evaluated.add(key)
             if node.takes(part):
                 continue
-            other = self.apply(node, part, key)
-            self.problems += other.problems
-            if other.result is part:
-                continue
-            if self.result is self.value:
-                self.result = self.value.copy()
-            self.result[key] = other.result
-
-    def apply_to_others(self, node: Node) -> None:
-        """Apply a node to every part that no keyword has applied to."""
-        self.budget.spend(len(self.value) * LOOK_COST)
-        if node.accepts is object and not self.budget.annotates:
-            return
-        keys = [key for key in keys_of(self.value) if key not in self.evaluated]
-        if keys and node.source == FALSE and isinstance(self.value, dict):
-            known = join_first(self.node.get("properties", ()), str)
-            for name in keys:
-                self.refuse(f"unknown; known are: {known}", key=(name,))
-        else:
-            self.apply_to_parts((key, node) for key in keys)
-
-    def check_unique(self, wanted: bool) -> None:
-        if not wanted:
-            return
-        marks = {mark(item, self.budget) for item in self.value}
-        if len(marks) < len(self.value):
-            self.refuse("items that differ", self.value)
-
-    def apply_prefix(self, nodes: list[Node]) -> None:
-        self.apply_to_parts(zip(range(len(self.value)), nodes))
-
-    def require(self, names: list[str], reason: str = "required") -> None:
-        self.budget.spend(len(names) * LOOK_COST)
-        for name in names:
-            if name not in self.value:
-                self.refuse(f"missing ({reason})", key=(name,))
+            other = self.apply(node, part, key, lenient=self.lenient)
+            if other.problems:
+                self.problems += other.problems
+                if len(self.problems) > MAX_FOUND:
+                    break
+            if other.value is not part:
+                values[key] = other.value
+            if other.result is not part:
+                results[key] = other.result
+        self.value = with_parts(self.value, values)
+        self.result = with_parts(self.result, results)
 
     def apply_to_properties(self, properties: dict[str, Node]) -> None:
         names = [name for name in properties if name in self.value]
         self.apply_to_parts((name, properties[name]) for name in names)
 
+    def apply_to_others(self, node: Node) -> None:
+        """Apply a node to every part that no keyword has applied to."""
+        self.budget.spend(len(self.value))
+        keys: Any = self.value
+        if not isinstance(keys, dict):
+            keys = range(len(keys))
+        keys = [key for key in keys if key not in self.evaluated]
+        if node.source != FALSE or not isinstance(self.value, dict):
+            self.apply_to_parts((key, node) for key in keys)
+        elif keys:
+            known = join_first(self.node.get("properties", ()), str)
+            for name in keys[:MAX_FOUND]:
+                self.refuse(f"unknown; known are: {known}", MISSING, name)
+
+    def require(self, names: list[str], reason: str = "required") -> None:
+        for name in names:
+            if name not in self.value:
+                self.refuse(f"missing ({reason})", MISSING, name)
+
+    def check_unique(self, wanted: bool) -> None:
+        if wanted and len({*map(self.mark, self.value)}) < len(self.value):
+            self.refuse("items that differ", self.value)
+
     # -- the same value
 
-    def take(self, other: Evaluation) -> None:
-        """Take over what another evaluation of the same value has found."""
-        self.problems += other.problems
-        if not other.problems:
-            self.evaluated |= other.evaluated
-        if other.result is not self.value:
-            self.result = other.result
-
     def check_choice(self, choices: tuple[set[str], str]) -> None:
-        if self.problems:
-            return
         marks, text = choices
-        if mark(self.value, self.budget) not in marks:
+        if not self.problems and self.mark(self.value) not in marks:
             self.refuse(text, self.value)
 
     def apply_not(self, node: Node) -> None:
         if not self.apply(node, self.value).problems:
             self.refuse("not allowed")
 
+    def take(self, other: Evaluation) -> None:
+        """Take over what another evaluation of the same value has found."""
+        self.problems += other.problems
+        self.evaluated |= other.evaluated
+        if other.result is not self.value:
+            self.result = other.result
+        self.value = other.value
+
     def apply_any(self, nodes: list[Node]) -> None:
-        branches = []
-        for node in nodes:
-            branch = self.apply(node, self.value)
-            branches.append(branch)
-            if not branch.problems and not self.budget.annotates:
-                break
-        self.take_matching(branches)
+        self.choose(nodes, self.budget.every)
 
     def apply_one(self, nodes: list[Node]) -> None:
-        branches = [self.apply(node, self.value) for node in nodes]
-        count = self.take_matching(branches)
+        count = self.choose(nodes, True)
         if count > 1:
             self.refuse("one alternative to fit", count)
 
-    def take_matching(self, branches: list[Evaluation]) -> int:
-        """Take the first branch that matches; return how many do."""
-        matching = [branch for branch in branches if not branch.problems]
-        if matching:
-            self.take(matching[0])
-            for branch in matching:
-                self.evaluated |= branch.evaluated
-        else:
-            self.take_best(branches)
-        return len(matching)
+    def choose(self, nodes: list[Node], every: bool) -> int:
+        """Take the first branch that matches, or every one; return how many.
 
-    def take_best(self, branches: list[Evaluation]) -> None:
+        A value that matches a branch as it is stays so, although it could be converted
+        for one that comes before.
+        """
+        for lenient in sorted({False, self.lenient}):
+            failed = []
+            for node in nodes:
+                branch = self.apply(node, self.value, lenient=lenient)
+                if branch.problems:
+                    failed.append(branch.problems)
+                    continue
+                self.take(branch)
+                if not every:
+                    return 1
+            if len(failed) < len(nodes):
+                return len(nodes) - len(failed)
+        self.take_best(failed)
+        return 0
+
+    def take_best(self, failed: list[list[Problem]]) -> None:
         """Take the problems of the branch with the fewest, of those that fail in parts.
 
         If all fail as a whole, report what each expects.
         """
-        depth = len(self.path())
-        firsts = [branch.problems[0] for branch in branches]
         within = []
-        for branch, first in zip(branches, firsts):
-            if first.value is MISSING or len(first.path) > depth:
-                within.append(branch.problems)
+        for problems in failed:
+            if problems[0].value is MISSING or problems[0].path != self.path:
+                within.append(problems)
         if within:
-            fewest = min(within, key=len)
-            self.problems += fewest
-            return
-        texts = dict.fromkeys(first.text for first in firsts)
-        types = [name for first in firsts for name in first.types]
-        self.refuse(" or ".join(texts), self.value, types)
+            self.problems += min(within, key=len)
+        else:
+            texts = dict.fromkeys(problems[0].text for problems in failed)
+            self.refuse(" or ".join(texts), self.value)
 
 
-# Rank, type of the value, keyword, how it is applied.  Lower ranks come first: `items`
-# and `additionalProperties` apply to what others have left.
-APPLICATORS: list[tuple[int, str, str, Callable[[Evaluation, Any], None]]] = []
-IN_PLACE_KEYWORDS: set[str] = set()  # they apply to a value of any type
+def compared(measure: Callable[[Any], Any], holds: Callable[[Any, Any], bool],
+          text: str) -> Callable[[Evaluation, Any], None]:
+    """Make the check that something of the value has a relation to a limit."""
+    def check(evaluation: Evaluation, most: Any) -> None:
+        size = measure(evaluation.value)
+        if not holds(size, most):
+            evaluation.refuse(text.format(show(most)), size)
+
+    return check
 
 
-def add_applicators(*rows: tuple[int, str, str, Any]) -> None:
-    """Make known how keywords are applied."""
-    APPLICATORS.extend(rows)
-    APPLICATORS.sort(key=operator.itemgetter(0))
-    IN_PLACE_KEYWORDS.update(keyword for _, kind, keyword, _ in rows if kind == ANY)
+class Keyword(namedtuple("Keyword", "name kind expected apply rank",
+                         defaults=(None, 0))):
+    """A keyword of JSON Schema.
+
+    kind: the type of the values that it is for; `ANY`: it applies in place.  expected:
+    a node that its argument must match.  apply: how it is applied; None: others look it
+    up.  rank: lower ones come first, as `items` applies to what others have left.
+    """
 
 
-add_applicators(
-    (10, "array", "uniqueItems", Evaluation.check_unique),
-    (12, "array", "prefixItems", Evaluation.apply_prefix),
-    (15, "array", "items", Evaluation.apply_to_others),
-    (10, "object", "required", Evaluation.require),
-    (12, "object", "properties", Evaluation.apply_to_properties),
-    (15, "object", "additionalProperties", Evaluation.apply_to_others),
-    (20, ANY, "enum", Evaluation.check_choice),
-    (20, ANY, "const", Evaluation.check_choice),
-    (21, ANY, "not", Evaluation.apply_not),
-    (23, ANY, "anyOf", Evaluation.apply_any),
-    (24, ANY, "oneOf", Evaluation.apply_one))
-SCHEMA_READERS: list[type[SchemaReader]] = [SchemaReader]  # the last one reads
+def read_choices(choices: list[Any]) -> tuple[set[str], str]:
+    """The marks of the choices, and the text for the problem."""
+    text = join_first(choices)
+    if len(choices) > 1:
+        text = f"one of {text}"
+    return {*map(mark, choices)}, text
+
+
+def list_of(node: Node) -> Node:
+    return Node({"type": ["array"], "items": node}, {})
+
+
+def map_of(node: Node) -> Node:
+    return Node({"type": ["object"], "additionalProperties": node}, {})
+
+
+# What the argument of a keyword may be.
+BOOLEAN = Node({"type": ["boolean"]}, {})
+STRING = Node({"type": ["string"]}, {})
+NUMBER = Node({"type": ["number"]}, {})
+COUNT = Node({"type": ["integer"], "minimum": 0}, {})
+TYPE = Node({"enum": read_choices(
+    ["null", "boolean", "integer", "number", "string", "array", "object"])}, {})
+TYPES = Node({"anyOf": [TYPE, list_of(TYPE)]}, {})
+CHOICE = Node({}, {})
+CHOICES = list_of(CHOICE)
+SCHEMA = Node({"type": ["object", "boolean"], "properties": {}}, {})
+SCHEMAS = list_of(SCHEMA)
+SCHEMA_MAP = map_of(SCHEMA)
+KEYWORDS: dict[str, Keyword] = {}
+IN_PLACE_KEYWORDS: set[str] = set()
+
+
+def add_keywords(*rows: Any) -> None:
+    for row in rows:
+        keyword = Keyword(*row)
+        KEYWORDS[keyword.name] = keyword
+        SCHEMA["properties"][keyword.name] = keyword.expected
+        if keyword.apply and keyword.kind == ANY:
+            IN_PLACE_KEYWORDS.add(keyword.name)
+
+
+# Ranks: 0 the value as a whole, 1 its parts, 2 parts that are left, 3 the same value
+# again, 4 in place.
+add_keywords(
+    ("type", ANY, TYPES),
+    ("maximum", "number", NUMBER, compared(operator.pos, operator.le, "at most {}")),
+    ("minimum", "number", NUMBER, compared(operator.pos, operator.ge, "at least {}")),
+    ("exclusiveMaximum", "number", NUMBER,
+     compared(operator.pos, operator.lt, "less than {}")),
+    ("exclusiveMinimum", "number", NUMBER,
+     compared(operator.pos, operator.gt, "more than {}")),
+    ("maxLength", "string", COUNT, compared(len, operator.le, "at most {} characters")),
+    ("minLength", "string", COUNT, compared(len, operator.ge, "at least {} characters")),
+    ("maxItems", "array", COUNT, compared(len, operator.le, "at most {} items")),
+    ("minItems", "array", COUNT, compared(len, operator.ge, "at least {} items")),
+    ("maxProperties", "object", COUNT,
+     compared(len, operator.le, "at most {} properties")),
+    ("minProperties", "object", COUNT,
+     compared(len, operator.ge, "at least {} properties")),
+    ("required", "object", list_of(STRING), Evaluation.require),
+    ("properties", "object", SCHEMA_MAP, Evaluation.apply_to_properties, 1),
+    ("additionalProperties", "object", SCHEMA, Evaluation.apply_to_others, 2),
+    ("items", "array", SCHEMA, Evaluation.apply_to_others, 2),
+    ("uniqueItems", "array", BOOLEAN, Evaluation.check_unique, 3),
+    ("enum", ANY, CHOICES, Evaluation.check_choice, 3),
+    ("const", ANY, CHOICE, Evaluation.check_choice, 3),
+    ("not", ANY, SCHEMA, Evaluation.apply_not, 4),
+    ("anyOf", ANY, SCHEMAS, Evaluation.apply_any, 4),
+    ("oneOf", ANY, SCHEMAS, Evaluation.apply_one, 4))
 
 
 class Validator:
@@ -1882,8 +1840,10 @@ class Validator:
     Python's `re` cannot be stopped; names and texts are taken to match them.
     """
 
+    reader: ClassVar[type[SchemaReader]] = SchemaReader
+
     def __init__(self, document: object, foreign: bool = False) -> None:
-        reader = SCHEMA_READERS[-1](foreign)
+        reader = self.reader(foreign)
         try:
             self._root = reader.read_document(document)
         except SchemaError:
@@ -1892,18 +1852,19 @@ class Validator:
             raise SchemaError("the schema nests too deeply") from None
         except (TypeError, ValueError) as error:
             raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
-        self._annotates = reader.annotates
+        self._every = reader.every
 
     def problems(self, value: object, bounded: bool = True) -> list[str]:
         """A readable line for each problem.  SchemaError: it is too much work."""
         if self._root.fits(value):
             return []
-        evaluation = self._evaluate(value, Budget(self._annotates, bounded))
-        return first_texts(evaluation.problems, MAX_PROBLEMS, str)
+        problems = self._evaluate(value, Budget(bounded, self._every)).problems
+        return first_texts(problems, MAX_PROBLEMS, str)
 
-    def _evaluate(self, value: object, budget: Budget) -> Evaluation:
+    def _evaluate(self, value: object, budget: Budget,
+                  lenient: bool = False) -> Evaluation:
         try:
-            return Evaluation(budget, self._root, value).run()
+            return Evaluation(self._root, value, budget, lenient).run()
         except RecursionError:
             raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
 
@@ -3942,8 +3903,8 @@ def in_older_content(value: Any, version: str) -> Any:
 # `def f(days: int)`, called with {"days": "5"}:
 #
 #   HintReader   the hints -> a Schema: JSON Schema, and `make` to construct objects
-#   Validator    (5) reads the Schema, and finds Problem(("days",), "integer", "5", …)
-#   repaired     (5) {"days": 5}; applied again it has no problem, and f gets its result
+#   Converter    reads the Schema, and makes {"days": 5} of the arguments; of
+#                {"days": "five"} it finds Problem(("days",), "integer", "five")
 
 __all__ += ["Field"]
 
@@ -3989,51 +3950,16 @@ class Converter(Validator):
         """
         if self._root.fits(value):
             return value
-        budget = Budget(self._annotates, converts=not strict)
+        budget = Budget(every=self._every)
         while True:
-            evaluation = self._evaluate(value, budget)
-            if not evaluation.problems:
-                return evaluation.result
-            copy = None
-            if not strict:
-                copy = repaired(value, evaluation.problems, budget)
-            if strict or copy == value:
-                raise ValidationError(evaluation.problems)
-            value = copy
-
-
-def json_in_text(text: str, types: Iterable[str]) -> object:
-    """The JSON that a text contains, if it is of one of these types; or the text."""
-    if text != text.strip():
-        return text
-    try:  # as strict as for a message
-        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
-    except McpError:
-        return text
-    if content is None:  # "null" is not taken for null
-        return text
-    if type(content) is int and "integer" in types:  # nor is "5.0" for an integer
-        return content
-    return content if JSON_TYPES[type(content)] in types else text
-
-
-def repaired(value: Any, problems: list[Problem], budget: Budget) -> Any:
-    """A copy of `value` in which texts of a wrong type are the JSON in them."""
-    texts = {problem.path: problem for problem in problems
-             if problem.types and isinstance(problem.value, str)}
-    if not texts:
-        return value
-    document = json.dumps([value])
-    budget.spend_on(document)
-    copy = json.loads(document)
-    for path, problem in texts.items():
-        where = (0, *path)
-        *parents, last = where
-        holder = reduce(operator.getitem, parents, copy)
-        if holder[last] == problem.value:  # else the problem is with a name
-            budget.spend(len(problem.value) * CHARACTER_COST)
-            holder[last] = json_in_text(problem.value, problem.types)
-    return copy[0]
+            evaluation = self._evaluate(value, budget, lenient=not strict)
+            if evaluation.value is value:
+                break
+            # Keywords that came before a conversion have not seen it.
+            value = evaluation.value
+        if evaluation.problems:
+            raise ValidationError(evaluation.problems)
+        return evaluation.result
 
 
 # Hints.  Each becomes a Schema, which can also construct the object of a value.
@@ -4190,8 +4116,8 @@ class HintReader:
 
     def _choice(self, members: Iterable[object]) -> Schema:
         """The schema of an Enum or a Literal."""
-        by_mark = {mark(to_json_data(member), Budget()): member for member in members}
-        schema = Schema({}, lambda value: by_mark[mark(value, Budget())])
+        by_mark = {mark(to_json_data(member)): member for member in members}
+        schema = Schema({}, lambda value: by_mark[mark(value)])
         values = [*map(to_json_data, by_mark.values())]
         types = {*map(type, values)}
         if len(types) == 1:
@@ -6258,7 +6184,7 @@ def handle_complete(handling: Handling, params: Json) -> Json:
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
 #                      contexts, advice for an error, what reads a hint or a result
-#   add_shapes, add_applicators, SCHEMA_READERS    rows: keywords of schemas
+#   add_keywords, Validator.reader    rows: keywords of schemas; the class that reads them
 #   TAPS               look at every line of a connection
 
 
@@ -8518,13 +8444,56 @@ def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
 # Chapter: schemas, of both.
 # Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
 # Adds: contains, minContains, maxContains, propertyNames, patternProperties
-# Adds: dependentRequired, dependentSchemas, dependencies, additionalItems
-# Adds: unevaluatedItems, unevaluatedProperties, draft-07
+# Adds: dependentRequired, dependentSchemas, dependencies, additionalItems, prefixItems
+# Adds: unevaluatedItems, unevaluatedProperties, pattern, multipleOf, draft-07
 # Doors: rows of keywords; the reader of schemas.
 #
 # The rest of JSON Schema 2020-12, and draft-07, because a schema by hand may use all of
 # it (server/tools, "Tool"), and a library for it would be a dependency.  No reference
-# is fetched.
+# is fetched.  Patterns mean what they mean in ECMA 262 as far as Python's `re` has the
+# words.
+
+MAX_SUBJECT = 20_000  # characters of the longest text that a pattern is tried on
+LETTER = r"(?u:[^\W\d_])"
+LETTER_CLASS = re.compile(r"\\p\{(?:L|Letter)\}")
+TOKEN = re.compile(r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)")
+SPELLINGS = {"$": r"\Z", "(?<": "(?P<", r"\p{L}": LETTER, r"\p{Letter}": LETTER}
+
+
+@lru_cache(maxsize=512)
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of ECMA 262: \\d and \\w are ASCII, $ is the very end."""
+    try:
+        return re.compile(TOKEN.sub(spell, pattern), re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SchemaError(f"pattern {show(pattern)}: {error}") from None
+
+
+def spell(token: re.Match[str]) -> str:
+    """A token of ECMA 262 in the words of `re`."""
+    text = token[0]
+    if text[0] != "[" or not LETTER_CLASS.search(text):
+        return SPELLINGS.get(text, text)
+    # A set with \p{L} among others, which `re` has no word for.
+    others = LETTER_CLASS.sub("a-zA-Z", text)
+    if others[1] == "^":
+        return f"(?!{LETTER}){others}"
+    return f"(?:{LETTER}|{others})"
+
+
+def pattern_matches(text: str, pattern: str) -> bool:
+    if len(text) > MAX_SUBJECT:
+        raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
+    return compile_pattern(pattern).search(text) is not None
+
+
+def is_multiple(value: float, unit: float) -> bool:
+    if isinstance(value, int) and isinstance(unit, int):
+        return value % unit == 0
+    from fractions import Fraction
+
+    # as they are written: 0.1 is a tenth
+    return Fraction(repr(value)) % Fraction(repr(unit)) == 0
 
 
 def join_uri(base: str, reference: str) -> str:
@@ -8538,6 +8507,10 @@ def join_uri(base: str, reference: str) -> str:
 def apply_to_unevaluated(evaluation: Evaluation, node: Node) -> None:
     if not evaluation.problems:  # (core, 11)
         evaluation.apply_to_others(node)
+
+
+def apply_to_prefix(evaluation: Evaluation, nodes: list[Node]) -> None:
+    evaluation.apply_to_parts(zip(range(len(evaluation.value)), nodes))
 
 
 def check_contains(evaluation: Evaluation, node: Node) -> None:
@@ -8561,7 +8534,7 @@ def check_names(evaluation: Evaluation, node: Node) -> None:
 def apply_to_patterns(evaluation: Evaluation, patterns: dict[str, Node]) -> None:
     size = len("".join(evaluation.value))
     for pattern, node in patterns.items():
-        evaluation.budget.spend(len(evaluation.value) + size * CHARACTER_COST)
+        evaluation.budget.spend(size + 20 * len(evaluation.value))
         names = [name for name in evaluation.value if pattern_matches(name, pattern)]
         evaluation.apply_to_parts((name, node) for name in names)
 
@@ -8574,7 +8547,8 @@ def check_dependencies(evaluation: Evaluation,
 
 
 def apply_here(evaluation: Evaluation, node: Node) -> None:
-    evaluation.take(evaluation.apply(node, evaluation.value))
+    other = evaluation.apply(node, evaluation.value, lenient=evaluation.lenient)
+    evaluation.take(other)
 
 
 def apply_dependents(evaluation: Evaluation, dependents: dict[str, Node]) -> None:
@@ -8590,10 +8564,9 @@ def apply_all(evaluation: Evaluation, nodes: list[Node]) -> None:
 
 def apply_if(evaluation: Evaluation, node: Node) -> None:
     condition = evaluation.apply(node, evaluation.value)
-    if condition.problems:
-        branch = evaluation.node.get("else")
-    else:
-        evaluation.evaluated |= condition.evaluated
+    branch = evaluation.node.get("else")
+    if not condition.problems:
+        evaluation.take(condition)
         branch = evaluation.node.get("then")
     if branch is not None:
         apply_here(evaluation, branch)
@@ -8605,7 +8578,7 @@ def apply_dynamic(evaluation: Evaluation,
     node, anchors = reference
     outer: Evaluation | None = evaluation if anchors else None
     while outer:
-        outer.budget.spend(LOOK_COST)
+        outer.budget.spend(0)
         node = anchors.get(outer.node.base, node)
         outer = outer.outer
     apply_here(evaluation, node)
@@ -8629,6 +8602,7 @@ class DocumentReader(SchemaReader):
 
     def read_document(self, document: object) -> Node:
         """Read a document, and resolve its references."""
+        self._draft7 = "draft-07" in str(as_object(document).get("$schema"))
         root = self._names[""] = super().read_document(document)
         while self._references:  # one may lead to a schema with more of them
             node, keyword = self._references.pop()
@@ -8644,7 +8618,7 @@ class DocumentReader(SchemaReader):
             node[keyword] = target, anchors
         return root
 
-    def _node(self, keywords: Json, source: Json, path: Path) -> Node:
+    def node(self, keywords: Json, source: Json) -> Node:
         names, outer = [], self._base
         for keyword in ("$id", "$anchor", "$dynamicAnchor"):
             name = keywords.get(keyword)
@@ -8652,9 +8626,10 @@ class DocumentReader(SchemaReader):
                 uri = join_uri(self._base, name if keyword == "$id" else f"#{name}")
                 names.append(uri.rstrip("#"))
                 self._base = uri.partition("#")[0]
-        node = super()._node(keywords, source, path)
+        node = super().node(keywords, source)
         node.base, self._base = self._base, outer
-        for pattern in node.get("patternProperties", ()):
+        patterns = node.get("patternProperties", ())
+        for pattern in (*patterns, node.get("pattern", "")):
             compile_pattern(pattern)  # SchemaError now; it is cached
         self._nodes[id(source)] = node
         self._names.update(dict.fromkeys(names, node))
@@ -8665,31 +8640,27 @@ class DocumentReader(SchemaReader):
             anchors = self._dynamic.setdefault(node["$dynamicAnchor"], {})
             anchors[node.base] = node
         if "unevaluatedItems" in node or "unevaluatedProperties" in node:
-            self.annotates = True
+            self.every = True
         return node
 
-    def _translate(self, source: Json, path: Path) -> Json:
-        keywords = super()._translate(source, path)
-        if not path and "draft-07" in str(source.get("$schema")):
-            self._draft7 = True
+    def translate(self, source: Json) -> Json:
+        keywords = super().translate(source)
         if self._draft7 and "$ref" in source:  # it ignores the siblings of a $ref
             known = ("$ref", "$defs", "definitions")
             return {keyword: source[keyword] for keyword in known if keyword in source}
         if isinstance(source.get("items"), list):  # of draft-07
             keywords["prefixItems"] = source["items"]
             keywords["items"] = source.get("additionalItems", True)
-        if isinstance(source.get("dependencies"), dict):  # of draft-07
-            for name, needed in source["dependencies"].items():
-                keyword = "dependentSchemas"
-                if isinstance(needed, list):
-                    keyword = "dependentRequired"
-                keywords[keyword] = {**keywords.get(keyword, {}), name: needed}
-        if self._foreign:
-            patterns = keywords.pop("patternProperties", None)
-            if isinstance(patterns, dict):  # a value must fit one that may apply
-                others = keywords.get("additionalProperties", True)
-                keywords["additionalProperties"] = {
-                    "anyOf": [*patterns.values(), others]}
+        for name, needed in source.get("dependencies", {}).items():  # of draft-07
+            keyword = "dependentSchemas"
+            if isinstance(needed, list):
+                keyword = "dependentRequired"
+            keywords[keyword] = {**keywords.get(keyword, {}), name: needed}
+        if self.foreign and "patternProperties" in source:
+            patterns = keywords.pop("patternProperties")
+            others = keywords.get("additionalProperties", True)
+            # A value must match one of those that may apply.
+            keywords["additionalProperties"] = {"anyOf": [*patterns.values(), others]}
         return keywords
 
     def _find(self, base: str, reference: str) -> Node:
@@ -8713,36 +8684,43 @@ class DocumentReader(SchemaReader):
                               "and nothing is fetched") from None
         if place is not node.source:  # below an unknown keyword: it was not read yet
             self._base = node.base
-            node = self._read(place, ())
+            node = self.read_checked(place)
         self._names[name] = node
         return node
 
 
-SCHEMA_READERS.append(DocumentReader)
+Validator.reader = DocumentReader
 DIALECTS.append("//json-schema.org/draft-07/schema")
-TYPE_ONLY.update(("$defs", "definitions"))
-MAPS.extend(("dependentRequired", "dependentSchemas"))
-add_shapes({
-    "schema": "if then else contains unevaluatedItems propertyNames "
-              "unevaluatedProperties",
-    "[schema]": "allOf",
-    "{schema}": "patternProperties dependentSchemas $defs definitions",
-    "{[string]}": "dependentRequired",
-    "string": "$ref $dynamicRef $id $anchor $dynamicAnchor",
-    "count": "maxContains minContains",
-})
-add_applicators(
-    (16, "array", "contains", check_contains),
-    (11, "object", "propertyNames", check_names),
-    (13, "object", "patternProperties", apply_to_patterns),
-    (16, "object", "dependentRequired", check_dependencies),
-    (17, "object", "dependentSchemas", apply_dependents),
-    (22, ANY, "allOf", apply_all),
-    (25, ANY, "if", apply_if),
-    (26, ANY, "$ref", apply_here),
-    (27, ANY, "$dynamicRef", apply_dynamic),
-    (30, "array", "unevaluatedItems", apply_to_unevaluated),
-    (30, "object", "unevaluatedProperties", apply_to_unevaluated))
+STRINGS = list_of(STRING)
+UNIT = Node({"type": ["number"], "exclusiveMinimum": 0}, {})
+SCHEMA["properties"].update({  # those of draft-07 are translated
+    "items": Node({"anyOf": [SCHEMA, SCHEMAS]}, {}), "additionalItems": SCHEMA,
+    "dependencies": map_of(Node({"anyOf": [STRINGS, SCHEMA]}, {}))})
+add_keywords(
+    ("multipleOf", "number", UNIT,
+     compared(operator.pos, is_multiple, "a multiple of {}")),
+    ("pattern", "string", STRING, compared(str, pattern_matches, "text like {}")),
+    ("dependentRequired", "object", map_of(STRINGS), check_dependencies),
+    ("propertyNames", "object", SCHEMA, check_names),
+    ("patternProperties", "object", SCHEMA_MAP, apply_to_patterns, 1),
+    ("prefixItems", "array", SCHEMAS, apply_to_prefix, 1),
+    ("contains", "array", SCHEMA, check_contains, 3),
+    ("minContains", "array", COUNT),
+    ("maxContains", "array", COUNT),
+    ("dependentSchemas", "object", SCHEMA_MAP, apply_dependents, 4),
+    ("allOf", ANY, SCHEMAS, apply_all, 4),
+    ("if", ANY, SCHEMA, apply_if, 4),
+    ("then", ANY, SCHEMA),
+    ("else", ANY, SCHEMA),
+    ("$ref", ANY, STRING, apply_here, 4),
+    ("$dynamicRef", ANY, STRING, apply_dynamic, 4),
+    ("unevaluatedItems", "array", SCHEMA, apply_to_unevaluated, 5),
+    ("unevaluatedProperties", "object", SCHEMA, apply_to_unevaluated, 5),
+    ("$defs", ANY, SCHEMA_MAP),
+    ("definitions", ANY, SCHEMA_MAP),
+    ("$id", ANY, STRING),
+    ("$anchor", ANY, STRING),
+    ("$dynamicAnchor", ANY, STRING))
 
 # -- 17. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.

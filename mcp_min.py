@@ -232,7 +232,7 @@ import traceback
 from collections import abc, deque, namedtuple
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial, partialmethod, reduce
+from functools import cached_property, lru_cache, partial, partialmethod
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
 from unicodedata import category
@@ -1404,13 +1404,12 @@ CLASSES: Any = {  # see Node.accepts; a float must be finite, too
 class Node(dict):  # type: ignore[type-arg]
     """A schema that was read: its keywords, with nodes for the schemas in them.
 
-    source: the schema as it was written.  size: how many names and schemas it has.
-
-    accepts: a class all of whose instances match unchanged (`object`: any value), or
-    None; it saves the evaluation of such a part.
+    source: the schema as it was written.  base: its URI.  size: how many names and
+    schemas it has.  accepts: a class all of whose instances match unchanged (`object`:
+    any value), or None; it saves the evaluation of such a part.
     """
 
-    base = ""  # URI of the document, or of the part of it
+    base = ""
 
     def __init__(self, keywords: Json, source: Json) -> None:
         super().__init__(keywords)
@@ -1486,14 +1485,10 @@ class SchemaReader:
         self.every = False  # see Budget
 
     def read_document(self, document: object) -> Node:
-        encode(document)  # TypeError or ValueError: it is not JSON
-        return self.read_checked(document)
-
-    def read_checked(self, schema: object) -> Node:
-        """Check a schema and all in it as other values are checked; read it."""
-        for problem in Evaluation(SCHEMA, schema, Budget()).run().problems:
+        """Check a schema, as any value is checked, and read it."""
+        for problem in Evaluation(SCHEMA, document, Budget()).run().problems:
             raise SchemaError(str(problem))
-        return self.read(schema)
+        return self.read(document)
 
     def read(self, schema: Any) -> Node:
         if isinstance(schema, bool):
@@ -1734,7 +1729,8 @@ class Evaluation:
             if problems[0].value is MISSING or problems[0].path != self.path:
                 within.append(problems)
         if within:
-            self.problems += min(within, key=len)
+            fewest = min(within, key=len)
+            self.problems += fewest
         else:
             texts = dict.fromkeys(problems[0].text for problems in failed)
             self.refuse(" or ".join(texts), self.value)
@@ -1845,6 +1841,7 @@ class Validator:
     def __init__(self, document: object, foreign: bool = False) -> None:
         reader = self.reader(foreign)
         try:
+            encode(document)  # TypeError or ValueError: it is not JSON
             self._root = reader.read_document(document)
         except SchemaError:
             raise
@@ -8684,7 +8681,7 @@ class DocumentReader(SchemaReader):
                               "and nothing is fetched") from None
         if place is not node.source:  # below an unknown keyword: it was not read yet
             self._base = node.base
-            node = self.read_checked(place)
+            node = super().read_document(place)
         self._names[name] = node
         return node
 

@@ -3638,6 +3638,7 @@ class Test10Signature(unittest.TestCase):
 class Test10Field(unittest.TestCase):
     """pydantic's word, without pydantic."""
 
+    @needs("schemas")
     def test_its_keywords_are_those_of_json_schema(self):
         for hint, field, keywords in (
                 (int, Field(ge=1, le=9), {"minimum": 1, "maximum": 9}),

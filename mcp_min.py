@@ -1442,20 +1442,23 @@ class Node(dict):  # type: ignore[type-arg]
         return self.accepts is not float or value - value == 0.0
 
     @cached_property
-    def parts(self) -> Any:
-        """The properties of an object that asks for their types only, or None."""
-        flat = self.keys() <= {"type", "properties", "required", "additionalProperties"}
-        if flat and self.types == ["object"] and not self.make:
-            return self.get("properties", {})
-        return None
+    def flat(self) -> Json:
+        """The properties of an object, if it asks for nothing but their types."""
+        known = {"type", "properties", "required", "additionalProperties"}
+        if self.make or not self.keys() <= known:
+            return {}
+        return self.get("properties", {})
 
     def fits(self, value: object) -> bool:
-        """True if the classes of an object's parts prove that it matches unchanged."""
-        if self.parts is None or type(value) is not dict:
-            return False
+        """True if the classes of a value and its parts prove that it matches unchanged.
+
+        A shortcut for the arguments of most calls.
+        """
+        if not self.flat or type(value) is not dict or "object" not in self.types:
+            return self.takes(value)
         for name, part in value.items():
-            node = self.parts.get(name)
-            if not (node.takes(part) if node else "additionalProperties" not in self):
+            node = self.flat.get(name)
+            if node is None or not node.takes(part):
                 return False
         return all(name in value for name in self.get("required", ()))
 

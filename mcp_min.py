@@ -1445,9 +1445,8 @@ class Node(dict):  # type: ignore[type-arg]
     def flat(self) -> Json:
         """The properties of an object, if it asks for nothing but their types."""
         known = {"type", "properties", "required", "additionalProperties"}
-        if self.make or not self.keys() <= known:
-            return {}
-        return self.get("properties", {})
+        properties: Json = self.get("properties", {})
+        return properties if self.keys() <= known and not self.make else {}
 
     def fits(self, value: object) -> bool:
         """True if the classes of a value and its parts prove that it matches unchanged.
@@ -1739,13 +1738,15 @@ class Evaluation:
             self.refuse(" or ".join(texts), self.value)
 
 
-def compared(measure: Callable[[Any], Any], holds: Callable[[Any, Any], bool],
-          text: str) -> Callable[[Evaluation, Any], None]:
-    """Make the check that something of the value has a relation to a limit."""
-    def check(evaluation: Evaluation, most: Any) -> None:
-        size = measure(evaluation.value)
-        if not holds(size, most):
-            evaluation.refuse(text.format(show(most)), size)
+def compared(holds: Callable[[Any, Any], bool],
+             text: str) -> Callable[[Evaluation, Any], None]:
+    """Make the check that the value, or its length, has a relation to a limit."""
+    def check(evaluation: Evaluation, limit: Any) -> None:
+        size = evaluation.value
+        if hasattr(size, "__len__"):
+            size = len(size)
+        if not holds(size, limit):
+            evaluation.refuse(text.format(show(limit)), size)
 
     return check
 
@@ -1806,20 +1807,16 @@ def add_keywords(*rows: Any) -> None:
 # again, 4 in place.
 add_keywords(
     ("type", ANY, TYPES),
-    ("maximum", "number", NUMBER, compared(operator.pos, operator.le, "at most {}")),
-    ("minimum", "number", NUMBER, compared(operator.pos, operator.ge, "at least {}")),
-    ("exclusiveMaximum", "number", NUMBER,
-     compared(operator.pos, operator.lt, "less than {}")),
-    ("exclusiveMinimum", "number", NUMBER,
-     compared(operator.pos, operator.gt, "more than {}")),
-    ("maxLength", "string", COUNT, compared(len, operator.le, "at most {} characters")),
-    ("minLength", "string", COUNT, compared(len, operator.ge, "at least {} characters")),
-    ("maxItems", "array", COUNT, compared(len, operator.le, "at most {} items")),
-    ("minItems", "array", COUNT, compared(len, operator.ge, "at least {} items")),
-    ("maxProperties", "object", COUNT,
-     compared(len, operator.le, "at most {} properties")),
-    ("minProperties", "object", COUNT,
-     compared(len, operator.ge, "at least {} properties")),
+    ("maximum", "number", NUMBER, compared(operator.le, "at most {}")),
+    ("minimum", "number", NUMBER, compared(operator.ge, "at least {}")),
+    ("exclusiveMaximum", "number", NUMBER, compared(operator.lt, "less than {}")),
+    ("exclusiveMinimum", "number", NUMBER, compared(operator.gt, "more than {}")),
+    ("maxLength", "string", COUNT, compared(operator.le, "at most {} characters")),
+    ("minLength", "string", COUNT, compared(operator.ge, "at least {} characters")),
+    ("maxItems", "array", COUNT, compared(operator.le, "at most {} items")),
+    ("minItems", "array", COUNT, compared(operator.ge, "at least {} items")),
+    ("maxProperties", "object", COUNT, compared(operator.le, "at most {} properties")),
+    ("minProperties", "object", COUNT, compared(operator.ge, "at least {} properties")),
     ("required", "object", list_of(STRING), Evaluation.require),
     ("properties", "object", SCHEMA_MAP, Evaluation.apply_to_properties, 1),
     ("additionalProperties", "object", SCHEMA, Evaluation.apply_to_others, 2),
@@ -8487,6 +8484,11 @@ def pattern_matches(text: str, pattern: str) -> bool:
     return compile_pattern(pattern).search(text) is not None
 
 
+def check_pattern(evaluation: Evaluation, pattern: str) -> None:
+    if not pattern_matches(evaluation.value, pattern):
+        evaluation.refuse(f"text like {show(pattern)}", evaluation.value)
+
+
 def is_multiple(value: float, unit: float) -> bool:
     if isinstance(value, int) and isinstance(unit, int):
         return value % unit == 0
@@ -8697,9 +8699,8 @@ SCHEMA["properties"].update({  # those of draft-07 are translated
     "items": Node({"anyOf": [SCHEMA, SCHEMAS]}, {}), "additionalItems": SCHEMA,
     "dependencies": map_of(Node({"anyOf": [STRINGS, SCHEMA]}, {}))})
 add_keywords(
-    ("multipleOf", "number", UNIT,
-     compared(operator.pos, is_multiple, "a multiple of {}")),
-    ("pattern", "string", STRING, compared(str, pattern_matches, "text like {}")),
+    ("multipleOf", "number", UNIT, compared(is_multiple, "a multiple of {}")),
+    ("pattern", "string", STRING, check_pattern),
     ("dependentRequired", "object", map_of(STRINGS), check_dependencies),
     ("propertyNames", "object", SCHEMA, check_names),
     ("patternProperties", "object", SCHEMA_MAP, apply_to_patterns, 1),

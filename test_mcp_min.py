@@ -3238,7 +3238,7 @@ HINTS = [
       ([1, 2], "x[1]: expected string, got 2")]),
     (Tuple[int, ...], INTEGERS, [([1, 2], (1, 2))], []),
     (Set[int], {**INTEGERS, "uniqueItems": True}, [([1, 2], {1, 2})],
-     refused("items that differ", [1, 1.0])),
+     refused("items that differ", [1, 1.0], [1, "1"])),
     (FrozenSet[int], {**INTEGERS, "uniqueItems": True}, [([1], frozenset([1]))], []),
     (Optional[int], OPTIONAL_INTEGER, [(5, 5), (None, None), ("5", 5)],
      refused("integer or null", "a", "null")),
@@ -3280,6 +3280,14 @@ HINTS = [
     (Annotated[int, "How many", {"minimum": 1}],
      {"type": "integer", "description": "How many", "minimum": 1}, [(1, 1), ("2", 2)],
      refused("at least 1", 0)),
+    # a keyword sees what another has converted
+    (Annotated[Optional[int], {"minimum": 1}], {**OPTIONAL_INTEGER, "minimum": 1},
+     [("2", 2), (None, None)], [("0", "x: expected at least 1, got 0")]),
+    # what matches as it is stays, although an earlier type could have it converted
+    (Union[Dict[str, int], Dict[str, str]], {"anyOf": [
+        {"type": "object", "additionalProperties": {"type": kind}}
+        for kind in ("integer", "string")]},
+     [({"a": "1"}, {"a": "1"}), ({"a": "1", "b": 2}, {"a": 1, "b": 2})], []),
     (Annotated[Optional[Annotated[int, "inner"]], "outer"],
      {"anyOf": [{"type": "integer", "description": "inner"}, {"type": "null"}],
       "description": "outer"}, [(None, None)], []),

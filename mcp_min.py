@@ -1634,21 +1634,22 @@ class Evaluation:
             self.evaluated.add(key)
             if node.takes(part):
                 continue
-            other = self.apply(node, part, key, lenient=self.lenient)
-            if other.problems:
-                self.problems += other.problems
-                if len(self.problems) > MAX_FOUND:
-                    break
+            path = (*self.path, key)
+            other = Evaluation(node, part, self.budget, self.lenient, path, self).run()
+            self.problems += other.problems
+            if len(self.problems) > MAX_FOUND:
+                break
             if other.value is not part:
                 values[key] = other.value
             if other.result is not part:
                 results[key] = other.result
-        self.value = with_parts(self.value, values)
-        self.result = with_parts(self.result, results)
+        if results:
+            self.value = with_parts(self.value, values)
+            self.result = with_parts(self.result, results)
 
     def apply_to_properties(self, properties: dict[str, Node]) -> None:
-        names = [name for name in properties if name in self.value]
-        self.apply_to_parts((name, properties[name]) for name in names)
+        self.apply_to_parts((name, node) for name, node in properties.items()
+                            if name in self.value)
 
     def apply_to_others(self, node: Node) -> None:
         """Apply a node to every part that no keyword has applied to."""

@@ -63,7 +63,7 @@ The session is a BaseServerSession.  `Server.run` has duplicated descriptors 0 a
 it and pointed the originals elsewhere (stdio_server), so that a stray print cannot
 corrupt the protocol.  Its `handle` is four steps, the same for every method.
 
-Which peer.  A connection begins with a handshake, after which its SessionPeer knows
+Which peer.  A connection begins with a handshake, after which its Peer knows
 what was agreed: the revision, how the user is asked, which log messages are wanted.
 
 In the revision 2026-07-28 each request carries all of that in `_meta`, and gets a
@@ -2884,7 +2884,7 @@ class Connection:
             warn(f"mcp_min: {left_out(name)}\n")
         try:
             if tapped:
-                self.taps = [tap for make in TAPS if (tap := make(self))]
+                self.taps += [tap for make in TAPS if (tap := make(self))]
         finally:  # also if one raises, because close() waits for the end of input
             try:
                 self.start_reading()
@@ -3606,13 +3606,6 @@ class ServerConnection(Connection):
         finally:
             self.reading.end(request)
 
-    def _send_error(self, message: object, error: McpError, line: Line,
-                    sink: Any) -> None:
-        if looks_like_http(line, len(line) > self.max_message_bytes):
-            self.close()  # perhaps a browser that reached our port: run nothing
-        else:
-            super()._send_error(message, error, line, sink)
-
     def drain(self) -> None:
         deadline = monotonic() + self._drain_seconds
         with self.lock:
@@ -3628,13 +3621,6 @@ class ServerConnection(Connection):
             self.clock.close()
 
 
-def looks_like_http(line: Line, is_cut: bool) -> bool:
-    """True for the first line of an HTTP request.  is_cut: its end is missing."""
-    if is_cut and re.match(rb"[A-Z]+ \S*$", line):
-        return True
-    return re.match(rb"[A-Z]+ \S+ HTTP/\d", line) is not None
-
-
 def can_hang_up(stream: ByteStream) -> bool:
     """True if its end means that the peer has hung up; regular files merely end."""
     with suppress(AttributeError, OSError, ValueError):  # a BytesIO
@@ -3647,10 +3633,6 @@ def can_hang_up(stream: ByteStream) -> bool:
 # which both agree, the client's capabilities, and which messages it wants.
 
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
-
-# What a server declares.  methods: the rows of its own.  capabilities and methods grow
-# while it serves.  first_level: of log messages, until logging/setLevel.
-Declared = namedtuple("Declared", "info instructions capabilities methods first_level")
 
 
 class Unwind(BaseException):
@@ -3665,10 +3647,24 @@ class Unwind(BaseException):
         self.result, self.error = result, error
 
 
-def first_problem(error: ValueError, field: str) -> Json:
-    """The `data` of a -32602: the first problem, or the text of the error."""
-    data = getattr(error, "data", {"issue": str(error)})
-    return {**data, "field": data.get("field") or field}
+def misfit(text: str, error: ValueError, field: str) -> McpError:
+    """The error for a value that does not fit; `data` has its first problem."""
+    data = getattr(error, "data", {"field": "", "issue": str(error)})
+    return invalid_params(text, data["field"] or field, data["issue"])
+
+
+# What a client is notified of, as (key, item): of a change of a list (method, None), of
+# a resource (method, URI), of the user's own (key of the filter, item).
+Subscription = tuple[str, Any]
+
+
+class Subscriber(Protocol):
+    """Who is notified of changes."""
+
+    subscriptions: set[Subscription]
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification; does not block."""
 
 
 class Peer:
@@ -3686,24 +3682,67 @@ class Peer:
     version = ""  # the revision; "" until `initialize`
     level: str | None = None
 
-    def __init__(self, declared: Declared, connection: Connection) -> None:
-        self.declared = declared
-        self.connection = connection
+    def __init__(self, registry: Registry, connection: ServerConnection) -> None:
+        self.registry, self.connection = registry, connection
         self.client_info: Json = {}
         self.client_capabilities: Json = {}
+        self.subscriptions: set[Subscription] = set()
+
+    def notify(self, method: str, params: Json) -> None:
+        """Send a notification that belongs to no request; does not block."""
+        self.connection.send(notification(method, params), may_block=False)
 
     def validate(self, request: IncomingRequest) -> None:
         """Raise McpError if this request cannot be served."""
-        self.row(request.method)
+        method = request.method
+        if not self.version and method not in ("initialize", "ping"):
+            raise McpError(INVALID_REQUEST, "Send `initialize` first")
+        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
+            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
+        self.check_method(method)
+
+    def check_method(self, method: str) -> None:
+        """Raise McpError if this revision, or this server, does not have a method."""
+        row = self.methods.get(method)
+        if row is None:
+            known = method in self.registry.methods
+        else:
+            known = not row.capability or declares(
+                self.registry.capabilities, row.capability)
+        if not known:
+            raise method_not_found(method)
+
+    def describe(self, params: Json) -> Json:
+        """Agree on the session, and return the result of `initialize`.
+
+        See basic/lifecycle, "Initialization".
+        """
+        version = require_type(params.get("protocolVersion"), str, "protocolVersion")
+        self.client_info = member(params, "clientInfo", dict)
+        self.client_capabilities = member(params, "capabilities", dict)
+        # If we do not have the client's version we offer another, without an error.
+        self.version = version if version in LEGACY_VERSIONS else LEGACY
+        self.level = self.registry.first_level
+        description = self.registry.description()  # on which it may rely
+        for method, _ in self.registry.changes():
+            self.subscriptions.add((method, None))
+        return {"protocolVersion": self.version, "serverInfo": self.registry.info,
+                **description}
 
     def finalize(self, method: str, result: Json) -> Json:
         """The result as it is sent in this revision."""
+        if self.version < ALL_CONTENT_SINCE and method in METHODS:
+            result = in_older_content(result, self.version)
+        value = result.get("structuredContent")
+        # Before 2026 structured content had to be an object.
+        if value is not None and type(value) is not dict:
+            result = {**result}
+            wrap_structure(result, value)
         return result
 
-    def answers_to(self, request: IncomingRequest,
-                   questions: dict[str, Question[Any]]) -> Json | None:
-        """The answers, if the client need not be asked."""
-        return None
+    def translate(self, error: McpError) -> McpError:
+        """The error as it is sent in this revision."""
+        return error
 
     def bad_arguments(self, error: ValueError, of_tool: bool) -> Exception:
         """The error for bad arguments; for those of a tool it may be a result.
@@ -3713,7 +3752,7 @@ class Peer:
         text = f"Invalid arguments:\n{error}"
         if of_tool and REVISIONS[self.version].bad_arguments_are_results:
             return ToolError(text)
-        return invalid_params(text, **first_problem(error, "arguments"))
+        return misfit(text, error, "arguments")
 
     def logs(self, level: str) -> bool:
         """True if the client has asked for log messages of this level."""
@@ -3721,155 +3760,57 @@ class Peer:
             return False
         return LEVELS.index(level) >= LEVELS.index(self.level)
 
-    def translate(self, error: McpError) -> McpError:
-        """The error as it is sent in this revision."""
-        return error
+    # -- questions
 
-    def changes(self) -> list[tuple[str, str]]:
-        """The rows of CHANGES of those lists whose changes this server reports."""
-        capabilities = self.declared.capabilities
-        return [row for name, row in CHANGES.items()
-                if declares(capabilities, f"{name}.listChanged")]
+    def answers_to(self, request: IncomingRequest,
+                   questions: dict[str, Question[Any]]) -> Json | None:
+        """The answers, if the client need not be asked."""
+        return None
 
-    def row(self, method: str) -> Method:
-        """The row of a method.
-
-        Raises:
-            McpError: this revision, or this server, does not have the method.
-        """
-        row = self.methods.get(method) or self.declared.methods.get(method)
-        if row is None:
-            raise method_not_found(method)
-        capabilities = self.declared.capabilities
-        if row.capability and not declares(capabilities, row.capability):
-            raise method_not_found(method)
-        return row
-
-    def _description(self) -> Json:
-        declared = self.declared
-        return wire_fields(capabilities=dict(declared.capabilities),
-                           instructions=declared.instructions)
-
-    def _check_declared(self, questions: dict[str, Question[Any]]) -> None:
-        """McpError if questions need what the client did not declare."""
+    def check_declared(self, questions: dict[str, Question[Any]]) -> None:
+        """Raise McpError if questions need what the client did not declare."""
         missing: Json = {}
-        declared = self.client_capabilities
         for question in questions.values():
-            method, params = question.method, question.params
-            if method in CLIENT_REQUESTS:
-                needed = undeclared(method, params, declared, self.version)
+            if question.method in CLIENT_REQUESTS:
+                needed = undeclared(question.method, question.params,
+                                    self.client_capabilities, self.version)
                 for capability, details in needed.items():
                     missing.setdefault(capability, {}).update(details)
-        if not missing:
-            return
-        names = [".".join([name, *missing[name]]) for name in missing]
-        reason = "it did not declare " + ", ".join(names)
-        modes = REVISIONS[self.version].elicitation_modes.split()
-        wanted = {*missing.get("elicitation", ())}
-        if not wanted.issubset(modes):
-            reason = f"revision {self.version} has no " + ", ".join(names)
-        text = (f"The client cannot be asked: {reason}.  (A handler sees what it can "
-                "do in ctx.client_capabilities; a Client needs a handler, "
-                "elicitation_handler= or another.)")
-        raise McpError(self.missing_code, text, {"requiredCapabilities": missing})
-
+        if missing:
+            names = [".".join([name, *missing[name]]) for name in missing]
+            text = (f"The client cannot be asked: in revision {self.version} it did "
+                    f"not declare {', '.join(names)}.  (A handler sees what it can do "
+                    "in ctx.client_capabilities; a Client needs a handler, "
+                    "elicitation_handler= or another.)")
+            raise McpError(self.missing_code, text, {"requiredCapabilities": missing})
 
     @contextmanager
     def asked(self, request: IncomingRequest, questions: dict[str, Question[Any]],
-              timeout: float, may_block: bool) -> Iterator[dict[str, OutgoingRequest]]:
+              timeout: float | None, may_block: bool,
+              ) -> Iterator[dict[str, OutgoingRequest]]:
         """Send the questions; withdraw those that are not answered at the end.
 
         Raises:
             McpError: the client cannot be asked.
         """
-        self._check_declared(questions)
-        connection = self.connection
-        if not connection.reading.hand_over(request):
+        self.check_declared(questions)
+        if not self.connection.reading.hand_over(request):
             raise RuntimeError("the client cannot be asked: no thread can be started "
                                "that would read its answer")
+        seconds = INFINITE if timeout is None else timeout
         last_deadline = monotonic() + MAX_QUESTION_SECONDS
-        sent: dict[str, OutgoingRequest] = {}
+        sent = {key: OutgoingRequest(self.connection, question.method, timeout=seconds,
+                                     last_deadline=last_deadline)
+                for key, question in questions.items()}
         try:
-            for key, question in questions.items():
-                asked = OutgoingRequest(connection, question.method, timeout=timeout,
-                                        last_deadline=last_deadline)
-                sent[key] = asked
-                asked.send(question.params, with_token=True, may_block=may_block)
+            for key, asked in sent.items():
+                asked.send(questions[key].params, with_token=True, may_block=may_block)
                 request.on_cancel(asked.cancel)
             yield sent
         finally:
             for asked in sent.values():
                 asked.give_up("cancelled")
                 request.forget(asked.cancel)
-
-
-# What a client is notified of, as (key, item): of a change of a list (method, None), of
-# a resource (method, URI), of the user's own (key of the filter, item).
-Subscription = tuple[str, Any]
-
-
-class Subscriber(Protocol):
-    """Who is notified of changes."""
-
-    subscriptions: set[Subscription]
-
-    def notify(self, method: str, params: Json) -> None:
-        """Send a notification; does not block."""
-
-
-class SessionPeer(Peer):
-    """The client of a connection in the handshake revisions."""
-
-    def __init__(self, declared: Declared, connection: Connection) -> None:
-        super().__init__(declared, connection)
-        self.subscriptions: set[Subscription] = set()
-
-    def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to no request; does not block."""
-        self.connection.send(notification(method, params), may_block=False)
-
-    def afresh(self, declared: Declared) -> SessionPeer:
-        """The client of the same connection, before `initialize`."""
-        peer = SessionPeer(declared, self.connection)
-        peer.subscriptions = self.subscriptions  # the connection is charged for them
-        return peer
-
-    def validate(self, request: IncomingRequest) -> None:
-        method = request.method
-        if not self.version and method not in ("initialize", "ping"):
-            raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
-            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        self.row(method)
-
-    def describe(self, params: Json) -> Json:
-        """Agree on the session, and return the result of `initialize`.
-
-        See basic/lifecycle, "Initialization".
-        """
-        version = require_type(params.get("protocolVersion"), str, "protocolVersion")
-        info = member(params, "clientInfo", dict)
-        self.client_capabilities = member(params, "capabilities", dict)
-        self.client_info = info
-        self.level = self.declared.first_level
-        # If we do not have the client's version we offer another, without an error.
-        self.version = version if version in LEGACY_VERSIONS else LEGACY
-        description = self._description()  # on which it may rely
-        for method, _ in self.changes():
-            self.subscriptions.add((method, None))
-        return {"protocolVersion": self.version, "serverInfo": self.declared.info,
-                **description}
-
-    def finalize(self, method: str, result: Json) -> Json:
-        if self.version < ALL_CONTENT_SINCE and method in METHODS:
-            result = in_older_content(result, self.version)
-        value = result.get("structuredContent")
-        # Before 2026 structured content had to be an object.
-        if value is None or type(value) is dict:
-            return result
-        result = {**result}
-        wrap_structure(result, value)
-        return result
 
 
 def wrap_structure(result: Json, value: object) -> None:
@@ -4711,11 +4652,12 @@ def is_safe(text: str) -> bool:
 
 
 # -- 11. Handlers ----------------------------------------------------------------------
-# What a handler can do (Context), and how it asks its client (Question, Form).
+# What a handler can do (Context), and how it asks its client (Question).
 
 __all__ += ["Context"]
 
 SentT = TypeVar("SentT")  # what a context returns for what it has sent
+warn_once = lru_cache(maxsize=1000)(warn)
 
 
 class Handling:
@@ -4727,10 +4669,9 @@ class Handling:
 
     def __init__(self, session: BaseServerSession, peer: Peer,
                  request: IncomingRequest | None = None) -> None:
-        self.session, self.peer, self.request = session, peer, request
-        self.steps: Json = {}
-        if peer.steps is not None:
-            self.steps = peer.steps
+        self.session, self.peer = session, peer
+        self.request: Any = request
+        self.steps: Json = {} if peer.steps is None else peer.steps
         self._asked: set[str] = set()         # keys of questions
         self._contexts: dict[bool, Any] = {}  # by is_async
 
@@ -4756,6 +4697,23 @@ class Handling:
             self._asked.add(key)
         return key
 
+    def json_of(self, value: object, source: str) -> Any:
+        """The JSON data of what a handler returned or logs; source: which one.
+
+        Raises:
+            TypeError, ValueError: it has none, and the server has strict_results.
+        """
+        if isinstance(value, abc.Iterator):
+            value = [*value]  # it can be read only once
+        try:
+            return to_json_data(value, strict=True)
+        except (TypeError, ValueError) as error:
+            if self.session.options.strict_results:
+                raise
+            data = to_json_data(value)
+            warn_once(f"mcp_min: {source}: {error}; sent as text, or NaN as null\n")
+            return data
+
 
 class BaseContext(Generic[SentT]):
     """What both contexts have: what never blocks."""
@@ -4778,9 +4736,7 @@ class BaseContext(Generic[SentT]):
     @property
     def meta(self) -> Json:
         """The `_meta` of the request, as received."""
-        if self._request is None:
-            return {}
-        return as_object(self._request.params.get("_meta"))
+        return as_object(self._request and self._request.params.get("_meta"))
 
     @property
     def client_info(self) -> Json:
@@ -4862,7 +4818,7 @@ class BaseContext(Generic[SentT]):
         check_choice("level", level, LEVELS)
         if not self._peer.logs(level):
             return self._sent()
-        params: Json = {"level": level, "data": to_json_data(data)}
+        params = {"level": level, "data": self._handling.json_of(data, "a log message")}
         if logger_name is not None:
             params["logger"] = logger_name
         return self.notify(LOG_MESSAGE, params)
@@ -4881,7 +4837,7 @@ class BaseContext(Generic[SentT]):
         self.check_cancelled()
         if self._request:
             self._request.notify(method, params or {}, self._may_block)
-        elif isinstance(self._peer, SessionPeer):
+        else:
             self._peer.notify(method, params or {})
         return self._sent()
 
@@ -4923,19 +4879,14 @@ class Context(BaseContext[None]):
 
     def wait(self, seconds: float) -> None:
         """Sleep; raise Cancelled as soon as the request is cancelled."""
-        if self._request:
-            self._request.connection.reading.hand_over(self._request)
-        seconds = max(0.0, min(seconds, threading.TIMEOUT_MAX))
-        self._cancel_event.wait(seconds)
+        request, cancelled = self._request, threading.Event()
+        if request:
+            request.connection.reading.hand_over(request)
+            request.on_cancel(cancelled.set)
+        cancelled.wait(max(0.0, min(seconds, threading.TIMEOUT_MAX)))
+        if request:
+            request.forget(cancelled.set)
         self.check_cancelled()
-
-    @cached_property
-    def _cancel_event(self) -> threading.Event:
-        # One for all waits of a handler.
-        event = threading.Event()
-        if self._request:
-            self._request.on_cancel(event.set)
-        return event
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,
                timeout: float | None = 600) -> Elicited:
@@ -4946,9 +4897,9 @@ class Context(BaseContext[None]):
         or None, to ask for consent only.  ValueError names a field that a form cannot
         ask for.
         """
-        form = Form(schema, self._peer.version)
-        params = {"message": message, "requestedSchema": form.schema}
-        question = Question("elicitation/create", params, form.read)
+        form = form_of(schema, self._peer.version)
+        params = {"message": message, "requestedSchema": form}
+        question = Question("elicitation/create", params, form_reader(form))
         return self._ask_one(question, key, timeout)
 
     def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
@@ -4963,12 +4914,9 @@ class Context(BaseContext[None]):
         name = None
         if self._peer.names_urls:
             name = elicitation_id or os.urandom(8).hex()
-
-        def read(answer: Json) -> Elicited:
-            return Elicited(answer["action"], elicitation_id=name)
-
         params = wire_fields(mode="url", message=message, url=url, elicitation_id=name)
-        question = Question("elicitation/create", params, read)
+        question = Question("elicitation/create", params, lambda answer: Elicited(
+            answer["action"], elicitation_id=name))
         return self._ask_one(question, key, timeout)
 
     def sample(self, /, messages: Any, *, system_prompt: str | None = None,
@@ -4995,7 +4943,8 @@ class Context(BaseContext[None]):
 
         A root is a directory that the client lets this server work in.
         """
-        return self._ask_one(ROOTS_QUESTION, None, timeout)
+        question = Question("roots/list", {}, lambda answer: list(answer["roots"]))
+        return self._ask_one(question, None, timeout)
 
     def ask(self, requests: dict[str, Json],
             timeout: float | None = 600) -> dict[str, Json]:
@@ -5006,13 +4955,8 @@ class Context(BaseContext[None]):
         """
         questions = {}
         for key, request in requests.items():
-            method = request.get("method", "")
-            if method not in CLIENT_REQUESTS:
-                raise ValueError(f"a client cannot be asked this: {request}")
-            params = request.get("params") or {}
-            questions[key] = question_of(method, params, self._peer.version)
-        for key, question in questions.items():
-            self._handling.key_of(question, key)
+            question = question_of(request, self._peer.version)
+            questions[self._handling.key_of(question, key)] = question
         answers: dict[str, Json] = self._ask(questions, timeout)
         return answers
 
@@ -5023,20 +4967,15 @@ class Context(BaseContext[None]):
             RequestTimeout: none came within `timeout` seconds.
             McpError: the revision has no pings.
         """
-        self._peer.row("ping")
-        return self._ask_one(PING, None, timeout)
+        self._peer.check_method("ping")
+        return self._ask_one(Question("ping", {}, lambda _: None), None, timeout)
 
     def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
-        peer, request = self._peer, self._request
-        assert request
-        answers = peer.answers_to(request, questions)
-        if answers is not None:
-            return answers
-        answers = {}
-        seconds = INFINITE if timeout is None else timeout
-        with peer.asked(request, questions, seconds, may_block=True) as sent:
-            for key, asked in sent.items():
-                answers[key] = questions[key].read(key, asked.wait())
+        answers = self._peer.answers_to(self._request, questions)
+        if answers is None:
+            with self._peer.asked(self._request, questions, timeout, True) as sent:
+                answers = {key: questions[key].read(key, asked.wait())
+                           for key, asked in sent.items()}
         return answers
 
     def _ask_one(self, question: Question[T], key: str | None,
@@ -5060,9 +4999,7 @@ class Context(BaseContext[None]):
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this server; McpError if there is none with this URI."""
-        entry, arguments = self._session.registry.resource_at(uri)
-        value = self._session.call(self._handling, entry.signature, arguments)
-        return entry.contents(value, uri)
+        return self._session.read(self._handling, uri)
 
 
 def message_of(value: object) -> Json:
@@ -5098,45 +5035,79 @@ class Question(Generic[T]):
         try:
             return self._make(answer_converter(self.method).coerce(answer))
         except ValueError as error:
-            raise invalid_params(f"The answer to {key} does not fit: {error}",
-                                 **first_problem(error, key)) from None
+            text = f"The answer to {key} does not fit: {error}"
+            raise misfit(text, error, key) from None
 
 
-ROOTS_QUESTION: Question[list[Json]] = Question(
-    "roots/list", {}, lambda answer: list(answer["roots"]))
-PING: Question[None] = Question("ping", {}, lambda answer: None)
-
-
-def question_of(method: str, params: Json, version: str) -> Question[Json]:
+def question_of(request: Json, version: str) -> Question[Json]:
     """A Question in the words of the protocol, whose answer stays as it is."""
+    method, params = request.get("method", ""), request.get("params") or {}
+    if method not in CLIENT_REQUESTS:
+        raise ValueError(f"a client cannot be asked this: {request}")
     check_tool_results(member(params, "messages", list))
     if method != "elicitation/create" or params.get("mode") == "url":
         return Question(method, params, dict)
-    form = Form(params.get("requestedSchema"), version)
+    read = form_reader(form_of(params.get("requestedSchema"), version))
 
-    def read(answer: Json) -> Json:
-        form.read(answer)  # ValueError if it does not fit
+    def check(answer: Json) -> Json:
+        read(answer)
         return answer
 
-    return Question(method, params, read)
+    return Question(method, params, check)
+
+
+# Forms (client/elicitation, "Requested Schema").
+
+
+class FormReader(HintReader):
+    """Reads the hint of a form."""
+
+
+def form_of(requested: Any, version: str) -> Json:
+    """The schema of a form; where one value is asked for, that makes it of the form."""
+    if requested is None:  # consent only
+        form: Json = {"type": "object", "properties": {}}
+    elif isinstance(requested, dict):
+        form = requested
+    else:
+        form = choices_of(requested) or FormReader().read(requested)
+        if form.get("type") != "object":
+            form = Schema({"type": "object", "properties": {"value": form},
+                           "required": ["value"]}, operator.itemgetter("value"))
+    properties = form.get("properties")
+    if form.get("type") != "object" or type(properties) is not dict:
+        raise ValueError('a form needs "type": "object" and "properties"')
+    for name, field in properties.items():
+        if not fits_form(as_object(field), version):
+            raise ValueError(f"{name}: a form of revision {version} asks for text, "
+                             f"numbers, booleans and choices of text, not for "
+                             f"{show(field)}")
+    return form
+
+
+def choices_of(requested: Any) -> Schema | None:
+    """The schema for a list of choices, which are asked for by their texts."""
+    if type(requested) not in (list, tuple):
+        return None
+    choices = {str(choice): choice for choice in requested}
+    if len(choices) < len(requested):
+        raise ValueError(f"two choices have the same text: {show(requested)}")
+    return Schema({"type": "string", "enum": [*choices]}, choices.__getitem__)
 
 
 def fits_form(field: Json, version: str) -> bool:
-    """True for what a form can ask (client/elicitation, "Requested Schema").
+    """True for text, a number, a boolean, a choice of texts.
 
-    That is text, a number, a boolean, a choice of texts; in later revisions, also a
-    choice with titles, or several.
+    In later revisions, also for a choice with titles, or several.
     """
-    kind = field.get("type")
+    kind, is_later = field.get("type"), version >= CHOICES_SINCE
     if kind == "array":
-        return version >= CHOICES_SINCE and is_choice(field.get("items"), "anyOf")
+        return is_later and is_choice(field.get("items"), "anyOf")
     keywords = IN_PLACE_KEYWORDS & field.keys()
-    if not keywords:
-        known = (None, *FORM_FORMATS)
-        return kind in FORM_TYPES and field.get("format") in known
-    if keywords == {"oneOf"} and version < CHOICES_SINCE:
-        return False
-    return kind == "string" and is_choice(field, "oneOf")
+    if keywords:
+        allowed = is_later or keywords == {"enum"}
+        return allowed and kind == "string" and is_choice(field, "oneOf")
+    return kind in FORM_TYPES and field.get("format") in (None, *FORM_FORMATS)
 
 
 def is_choice(schema: Any, titled: str) -> bool:
@@ -5152,77 +5123,27 @@ def is_choice(schema: Any, titled: str) -> bool:
     return all(isinstance(text, str) for text in texts)
 
 
-def form_field(field: Json) -> Json:
-    """Describe a pydantic field that may be null as one that may be missing."""
-    if isinstance(field, Schema) or {"type": "null"} not in field.get("anyOf", ()):
-        return field
-    field = optional_schema(Schema(field))
-    field.pop("default", None)
-    return field
+def form_reader(form: Json) -> Callable[[Json], Elicited]:
+    """What reads the answer to a form; ValueError: that does not match its schema."""
+    converter = Converter(form)
 
-
-class Form:
-    """The form of an elicitation, and the reading of its answer."""
-
-    def __init__(self, requested: Any, version: str) -> None:
-        self._choices: Json = {}
-        if type(requested) in (list, tuple):
-            self._choices = {str(choice): choice for choice in requested}
-            if len(self._choices) < len(requested):
-                raise ValueError(f"two choices have the same text: {show(requested)}")
-            schema: Any = {"type": "string", "enum": [*self._choices]}
-        else:
-            schema = form_schema(requested)
-        self._single = schema.get("type") != "object"
-        if self._single:
-            schema = {"type": "object", "properties": {"value": schema},
-                      "required": ["value"]}
-        self.schema = schema
-        self._converter = Converter(schema)
-        for name, field in schema["properties"].items():
-            if not (isinstance(field, dict) and fits_form(field, version)):
-                raise ValueError(f"{name}: a form of revision {version} asks for text, "
-                                 f"numbers, booleans and choices of text, not for "
-                                 f"{show(field)}")
-
-    def read(self, answer: Json) -> Elicited:
-        """The answer as an object; ValueError if it does not match the schema."""
+    def read(answer: Json) -> Elicited:
         elicited = Elicited(answer["action"])
-        if elicited.action != "accept":
-            return elicited
-        elicited.content = answer.get("content")
-        if elicited.content is None:
-            elicited.content = {}
-        elicited.data = self._converter.coerce(elicited.content)
-        if self._single:
-            elicited.data = elicited.data["value"]
-        if self._choices:
-            elicited.data = self._choices[elicited.data]
+        if elicited.action == "accept":
+            content = answer.get("content")
+            elicited.content = {} if content is None else content
+            elicited.data = converter.coerce(elicited.content)
         return elicited
 
-
-def form_schema(requested: Any) -> Any:
-    """The schema of a form, or of the one value that is asked for."""
-    if requested is None:  # consent only
-        return {"type": "object", "properties": {}}
-    is_schema = isinstance(requested, dict)
-    schema = requested if is_schema else schema_of_hint(requested)
-    is_form = schema.get("type") == "object"
-    if not is_schema and not is_form:
-        return schema
-    properties = schema.get("properties")
-    if not is_form or type(properties) is not dict:
-        raise ValueError('a form needs "type": "object" and "properties"')
-    if is_schema:
-        return schema
-    return schema.plus({"properties": {
-        name: form_field(field) for name, field in properties.items()}})
+    return read
 
 
 # -- 12. Server ------------------------------------------------------------------------
 # The registries and the method handlers.  BaseServerSession.handle takes each request
 # through the four steps of the module docstring.  The method handlers are the same for
 # all revisions: what differs is in the peer, and METHODS says which have the method.
+
+from types import SimpleNamespace
 
 
 class Lifespan:
@@ -5266,12 +5187,11 @@ class Lifespan:
         return exits.enter_context(manager)
 
 
+# -- what is registered
+
+
 def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
-
-
-def to_text(value: Any) -> str:
-    return value if is_text(value) else write_json(to_json_data(value))
 
 
 RESULT_READERS: list[Callable[[Any], Any]] = []  # each may convert what was returned
@@ -5281,8 +5201,12 @@ def read_result(value: Any) -> Any:
     """What a function returned, as content of ours if it is content."""
     for read in RESULT_READERS:
         value = read(value)
-    refuse_packages(map(type, value if type(value) in (list, tuple) else [value]))
+    refuse_packages(map(type, parts_in(value)))
     return value
+
+
+def parts_in(value: Any) -> Any:
+    return value if type(value) in (list, tuple) else [value]
 
 
 class Registration:
@@ -5307,9 +5231,8 @@ class Registration:
         fields = wire_fields(**{**options, "name": name})
         schema = fields.pop("inputSchema", None)
         self.signature = Signature(fn, CONTEXT_TYPES, schema, self.reader)
-        self.options: Json = {}
-        for field, value in fields.items():  # now, so that the TypeError comes now
-            self.options[field] = to_json_data(value, strict=True)
+        # Now, so that the TypeError comes now.
+        self.options: Json = to_json_data(fields, strict=True)
         if self.signature.doubt:
             warn(f"mcp_min: {name_of(fn)}(): {self.signature.doubt}\n")
 
@@ -5322,6 +5245,12 @@ class Registration:
     def own_fields(self) -> Json:
         """The fields of the descriptor that other registrations do not have."""
         return {}
+
+    def text_of(self, value: Any, handling: Handling) -> str:
+        """A text as it is, and other values as JSON."""
+        if is_text(value):
+            return value  # type: ignore[no-any-return]
+        return write_json(handling.json_of(value, self.key))
 
 
 class ToolEntry(Registration):
@@ -5341,13 +5270,14 @@ class ToolEntry(Registration):
         super().__init__(fn, options)
         if not re.fullmatch(TOOL_NAME, self.key):
             raise ValueError(f"tool name {self.key!r}: hosts take {TOOL_NAME}")
-        output: Json | None = None  # for False
-        output_schema = self.options.pop("outputSchema", None)
-        if output_schema is None:
+        output = self.options.pop("outputSchema", None)
+        if output is None:
             output = self.output_schema_of(self.signature.returns)
-        elif output_schema is not False:
-            Validator(output_schema)
-            output = structured_schema(output_schema)
+        elif output is False:
+            output = None
+        else:
+            Validator(output)
+            output = structured_schema(output)
         self._output = OutputSchema(output)
 
     def own_fields(self) -> Json:
@@ -5358,38 +5288,43 @@ class ToolEntry(Registration):
         """What a model reads of an exception that is no ToolError."""
         return text
 
-    def result(self, value: Any) -> Json:
+    def result(self, value: Any, handling: Handling) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
-        schema = self._output.schema
-        if is_text(value) and schema is None:
-            return {"content": [{"type": "text", "text": str(value)}], "isError": False}
-        value = read_result(value)
-        parts = value if type(value) in (list, tuple) else [value]
-        if isinstance(value, ToolResult):
-            # Clients read `isError` by key.
-            result = ToolResult.of({"isError": False, **value})
-            data = to_json_data(value.structured_content)
-            if data is not None:
-                result["structuredContent"] = data
-                if self._output.wrapped and type(data) is not dict:
-                    wrap_structure(result, data)
-        elif value is None and schema is None:
-            result = ToolResult()
-        elif any(isinstance(part, Block) for part in parts):
-            result = ToolResult([part if isinstance(part, Block) else to_text(part)
-                                 for part in parts])
-        else:
-            data = to_json_data(value)
-            text = value if is_text(value) else write_json(data)
-            result = ToolResult(text, data)
-            if self._output.wrapped or (schema is None and type(data) is not dict):
-                wrap_structure(result, data)
-        if schema is not None and not result.is_error:
+        if self._output.schema is None:
+            if is_text(value):
+                content = [{"type": "text", "text": str(value)}]
+                return {"content": content, "isError": False}
+            if value is None:
+                return ToolResult()
+        result = self._result_of(read_result(value), handling)
+        if self._output.schema is not None and not result.is_error:
             data = result.structured_content
             problems = "; ".join(self._output.problems(data))
             if problems:  # with the value, so that a model can read it all the same
                 raise ValueError("the result does not fit the output schema: "
                                  f"{problems}; it is: {json.dumps(data)[:500]}")
+        return result
+
+    def _result_of(self, value: Any, handling: Handling) -> ToolResult:
+        if isinstance(value, ToolResult):
+            # Clients read `isError` by key.
+            result = ToolResult.of({"isError": False, **value})
+            data = handling.json_of(value.structured_content, self.key)
+            if data is None:
+                return result
+            result["structuredContent"] = data
+            wraps = self._output.wrapped and type(data) is not dict
+        elif any(isinstance(part, Block) for part in parts_in(value)):
+            return ToolResult([part if isinstance(part, Block)
+                               else self.text_of(part, handling)
+                               for part in parts_in(value)])
+        else:
+            data = handling.json_of(value, self.key)
+            result = ToolResult(value if is_text(value) else write_json(data), data)
+            has_schema = self._output.schema is not None
+            wraps = self._output.wrapped or not (has_schema or type(data) is dict)
+        if wraps:
+            wrap_structure(result, data)
         return result
 
 
@@ -5402,19 +5337,16 @@ class PromptEntry(Registration):
     def own_fields(self) -> Json:
         schema = self.signature.schema
         required = schema.get("required", ())
-        arguments = []
-        for name, parameter in schema["properties"].items():
-            description = parameter.get("description")
-            arguments.append(wire_fields(
-                name=name, description=description, required=name in required))
-        return {"arguments": arguments}
+        return {"arguments": [
+            wire_fields(name=name, description=parameter.get("description"),
+                        required=name in required)
+            for name, parameter in schema["properties"].items()]}
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
-        value = read_result(value)
-        values = value if type(value) in (list, tuple) else [value]
+        messages = [*map(message_of, parts_in(read_result(value)))]
         return wire_fields(description=self.descriptor.get("description"),
-                           messages=[*map(message_of, values)])
+                           messages=messages)
 
 
 class ResourceEntry(Registration):
@@ -5440,43 +5372,32 @@ class ResourceEntry(Registration):
                 f"{uri}: its placeholders ({join_first(sorted(variables))}) and the "
                 f"parameters ({join_first(schema['properties'])}) differ")
 
-    def contents(self, value: Any, uri: str) -> list[ResourceContents]:
+    def contents(self, value: Any, uri: str, handling: Handling) -> list[Any]:
         """The contents for what the function returned.
 
         That is text, bytes, data, ResourceContents or a list of those.
         """
-        parts = value if type(value) in (list, tuple) else [value]
+        parts = parts_in(value)
         if not any(isinstance(part, ResourceContents) for part in parts):
             parts = [value]  # data may be a list, too
-        return [self._contents(part, uri) for part in parts]
+        return [self._contents(part, uri, handling) for part in parts]
 
-    def _contents(self, value: Any, uri: str) -> ResourceContents:
+    def _contents(self, value: Any, uri: str, handling: Handling) -> ResourceContents:
         # Its `_meta` as well, as the official SDK does it, because some hosts look only
         # here for what a page may load.
-        fields = {key: self.options[key] for key in ("mimeType", "_meta")
-                  if key in self.options}
+        fields: Json = {key: self.options[key] for key in ("mimeType", "_meta")
+                        if key in self.options}
         if isinstance(value, ResourceContents):
-            contents = ResourceContents(uri=uri, **fields)
-            contents.update(value)
-            return contents
+            return ResourceContents.of({"uri": uri, **fields, **value})
         if isinstance(value, (bytes, bytearray)):
             fields.setdefault("mimeType", "application/octet-stream")
             return ResourceContents(data=bytes(value), uri=uri, **fields)
         default = "text/plain" if is_text(value) else "application/json"
         fields.setdefault("mimeType", default)
-        return ResourceContents(to_text(value), uri=uri, **fields)
+        return ResourceContents(self.text_of(value, handling), uri=uri, **fields)
 
 
 CONTEXT_TYPES: list[Any] = [Context]  # of which handlers take one by annotation
-METHOD_HANDLERS: dict[str, Callable[[Handling, Json], Json]] = {}
-
-
-def handles(*methods: str) -> Callable[[F], F]:
-    """Add a function to the dispatch table as the handler of these methods."""
-    def add(function: F) -> F:
-        METHOD_HANDLERS.update(dict.fromkeys(methods, function))
-        return function
-    return add
 
 
 class Registry:
@@ -5484,13 +5405,16 @@ class Registry:
 
     A Server fills it, and its sessions serve it, from any thread.  lists: the entries
     by key, for each key of a list.  completers: by prompt or template, and argument.
-    methods: the user's own.
+    methods: the user's own.  first_level: of log messages, until logging/setLevel.
     """
 
-    def __init__(self, declared: Declared, more_capabilities: Json) -> None:
-        self.declared = declared
+    def __init__(self, info: Json, instructions: str | None, first_level: str,
+                 more_capabilities: Json) -> None:
+        self.info, self.instructions = info, instructions
+        self.first_level = first_level
         self._more_capabilities = more_capabilities
         self.lock = threading.Lock()  # guards these
+        self.capabilities: Json = {}
         self.lists: dict[str, dict[str, Any]] = {
             row.list_key: {} for row in METHODS.values() if row.list_key}
         self.middleware: list[Handler] = []
@@ -5501,13 +5425,13 @@ class Registry:
             self.offer(capability)
 
     def add(self, entry: Registration) -> None:
-        entries = self.lists[entry.list_key]
         with self.lock:
+            entries = self.lists[entry.list_key]
             again = entry.key in entries
             entries[entry.key] = entry
-            self.offer(entry.capability)
         if again:
             warn(f"mcp_min: {entry.key} is already registered; replacing it\n")
+        self.offer(entry.capability)
         self.list_changed(entry.capability)
 
     def remove(self, list_key: str, key: str) -> None:
@@ -5515,22 +5439,11 @@ class Registry:
             entry = self.lists[list_key].pop(key)
         self.list_changed(entry.capability)
 
-    def add_completer(self, ref: str, argument: str, signature: Signature) -> None:
+    def add_function(self, table: dict[Any, Signature], key: object, fn: Any) -> None:
+        """Add one to `completers` or `methods`."""
+        signature = Signature(fn, CONTEXT_TYPES)
         with self.lock:
-            self.completers[ref, argument] = signature
-            self.offer("completions")
-
-    def add_method(self, name: str, signature: Signature) -> None:
-        with self.lock:
-            self.methods[name] = signature
-            self.declared.methods[name] = Method()
-
-    def add_middleware(self, layer: Handler) -> None:
-        with self.lock:
-            self.middleware.append(layer)
-
-    def set_instructions(self, text: str | None) -> None:
-        self.declared = self.declared._replace(instructions=text or None)
+            table[key] = signature
 
     def offer(self, capability: str) -> None:
         """Declare a capability, unless the user has taken it away."""
@@ -5543,8 +5456,20 @@ class Registry:
         elif more is not True:
             raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
                             f"not {more!r:.60}")
-        self.declared.capabilities[capability] = {
-            key: value for key, value in details.items() if value is not False}
+        with self.lock:
+            self.capabilities[capability] = {
+                key: value for key, value in details.items() if value is not False}
+
+    def description(self) -> Json:
+        """What a client is told at first, besides `info`."""
+        with self.lock:
+            return wire_fields(capabilities={**self.capabilities},
+                               instructions=self.instructions or None)
+
+    def changes(self) -> list[tuple[str, str]]:
+        """The rows of CHANGES of those lists whose changes this server reports."""
+        return [row for name, row in CHANGES.items()
+                if declares(self.capabilities, f"{name}.listChanged")]
 
     def resource_at(self, uri: str) -> tuple[ResourceEntry, Json]:
         """The resource or template that a URI belongs to, and its variables."""
@@ -5552,7 +5477,7 @@ class Registry:
         if entry:
             return entry, {}
         with self.lock:
-            templates = list(self.lists["resourceTemplates"].values())
+            templates = [*self.lists["resourceTemplates"].values()]
         templates.sort(key=lambda entry: -entry.template.literal)
         for entry in templates:
             variables = entry.template.match(uri)
@@ -5576,18 +5501,31 @@ class Registry:
         method = CHANGES[capability][0]
         self.publish(method, None, method, {})
 
+    def subscribe(self, subscriber: Subscriber) -> None:
+        with self.lock:
+            self.subscribers.add(subscriber)
+
     def forget(self, subscriber: Subscriber) -> None:
         with self.lock:
             self.subscribers.discard(subscriber)
 
 
-# What a session needs to know of Server's options.
-Options = namedtuple("Options", "max_workers page_size mask_errors "
-                                "strict_input limits")
+# -- a session
+
+
+METHOD_HANDLERS: dict[str, Callable[[Handling, Json], Any]] = {}
+
+
+def handles(*methods: str) -> Callable[[F], F]:
+    """Add a function to the dispatch table as the handler of these methods."""
+    def add(function: F) -> F:
+        METHOD_HANDLERS.update(dict.fromkeys(methods, function))
+        return function
+    return add
 
 
 class BaseServerSession(Session):
-    """A server's end of a connection; a context manager that begins and ends it.
+    """A server's end of a connection.
 
     How a server ends when its client hangs up: the reader sees the end of the input
     (end_of_input); handlers may finish for drain_seconds; those that go on are
@@ -5602,94 +5540,46 @@ class BaseServerSession(Session):
     contexts: ClassVar[dict[bool, Any]] = {False: Context}
     threaded = True
 
-    def __init__(self, server: BaseServer, registry: Registry, options: Options,
-                 lifespan: Lifespan, reader: ByteStream, writer: ByteStream, *,
-                 own_input: bool = False, tapped: bool = True,
-                 max_workers: int | None = None, on_reader: bool = True,
-                 run_soon: Handler | None = None) -> None:
-        self.server, self.registry = server, registry
-        self.options, self.lifespan = options, lifespan
-        self._tapped = tapped
+    def __init__(self, server: BaseServer, reader: ByteStream, writer: ByteStream, *,
+                 own_input: bool = False, tapped: bool = True, max_workers: int = 0,
+                 on_reader: bool = True, run_soon: Handler | None = None) -> None:
+        self.server, self.options = server, server._options
+        self.registry, self.lifespan = server._registry, server._lifespan
+        self._tapped = tapped and server._tapped
         self.inbox = Inbox()  # of the thread that serves
         self.run_soon = run_soon or self.inbox.call
+        workers = max_workers or self.options.max_workers
         self.connection = ServerConnection(
             self, reader, writer, own_input=own_input,
-            pool=ThreadPool("mcp worker", max_workers or options.max_workers),
-            runs_handlers=on_reader, **options.limits)
-        self.peer = SessionPeer(registry.declared, self.connection)
+            pool=ThreadPool("mcp worker", workers), runs_handlers=on_reader,
+            drain_seconds=self.options.drain_seconds,
+            max_message_bytes=self.options.max_message_bytes,
+            max_depth=self.options.max_depth)
+        self.peer = Peer(self.registry, self.connection)
+
+    # -- its life
 
     def run(self) -> None:
         """Serve until the client hangs up, and do what `run_soon` asks for."""
-        with self:
-            self.inbox.wait()
+        self.begin()
+        self.finish()
 
-    def __enter__(self) -> BaseServerSession:  # noqa: PYI034 - no Self before 3.11
+    def begin(self) -> None:
+        """Begin to serve on other threads; `finish` follows."""
         self.lifespan.enter()
+        try:
+            self.connection.start(self._tapped)
+        except BaseException:
+            self.finish(0)
+            raise
+
+    def finish(self, seconds: float = INFINITE) -> None:
+        """Let it end by itself for that long, then end it."""
         with ExitStack() as exits:
             exits.callback(self.lifespan.leave)
             exits.callback(self.end)
-            self.connection.start(self._tapped)
-            self._exits = exits.pop_all()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._exits.close()
-
-    def finish(self, seconds: float) -> None:
-        """Let it end by itself for that long, then end it."""
-        with suppress(Empty):
-            self.inbox.wait(monotonic() + seconds)
-        self.__exit__()
-
-    def allows_batches(self) -> bool:
-        return bool(self.peer.version) and REVISIONS[self.peer.version].batches
-
-    def is_for_reader(self, method: str) -> bool:
-        row = METHODS.get(method)  # an unknown method is refused at once
-        return row.on_reader if row else method not in self.registry.methods
-
-    def handle(self, request: IncomingRequest) -> Any:
-        """Take the request's four steps; return its result, or raise its error."""
-        params: Json = require_type(request.params, dict, "params")
-        if "_meta" in params:
-            member(params, "_meta", dict)
-        peer = self.peer_of(request)
-        peer.validate(request)
-        handling = Handling(self, peer, request)
-        try:
-            result = self._dispatch(handling, 0, None, request.method, params)
-        except McpError as error:
-            raise peer.translate(error) from None
-        except Unwind as unwind:
-            if unwind.error:
-                raise unwind.error from None  # its code is the right one
-            result = as_object(unwind.result)
-        if result is NO_RESPONSE_YET:
-            return result
-        if request.method == "initialize" and isinstance(peer, SessionPeer):
-            self.registry.forget(self.peer)  # it is told nothing more
-            self.peer = peer
-        return peer.finalize(request.method, result)
-
-    def peer_of(self, request: IncomingRequest) -> Peer:
-        """The client as a request sees it.
-
-        For `initialize` a new one: what is in flight goes on as the old one has agreed.
-        """
-        if request.method == "initialize":
-            return self.peer.afresh(self.registry.declared)
-        return self.peer
-
-    def handle_notification(self, method: str, params: Json, size: int) -> None:
-        registry, connection = self.registry, self.connection
-        if method == INITIALIZED:
-            with registry.lock:
-                registry.subscribers.add(self.peer)
-        is_ours = method in registry.methods and method.startswith("notifications/")
-        if is_ours and not connection.backlog_full():
-            handling = Handling(self, self.peer)
-            job = partial(self._call_given, handling, registry.methods[method], params)
-            connection.call_back(job, size + REQUEST_COST)
+            with suppress(Empty):
+                self.inbox.wait(monotonic() + seconds)
 
     def end(self) -> None:
         """Close; end the streams first if the client is still there, as at SIGTERM."""
@@ -5706,6 +5596,15 @@ class BaseServerSession(Session):
     def on_end(self) -> None:
         """Nothing is open that would have to be ended."""
 
+    # -- what the connection asks
+
+    def allows_batches(self) -> bool:
+        return bool(self.peer.version) and REVISIONS[self.peer.version].batches
+
+    def is_for_reader(self, method: str) -> bool:
+        row = METHODS.get(method)  # an unknown method is refused at once
+        return row.on_reader if row else method not in self.registry.methods
+
     def error_text(self, error: BaseException) -> str:
         return "Internal error" if self.options.mask_errors else error_text(error)
 
@@ -5717,29 +5616,64 @@ class BaseServerSession(Session):
         return McpError(CONTENT_TOO_LARGE, f"A message has over {limit}: "
                         "Server(max_message_bytes=…)")
 
-    def _dispatch(self, handling: Handling, depth: int, ctx: Any, method: str,
-                  params: Json) -> Json:
-        """Call the handler of a request, through the middleware from `depth` on.
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
+        if method == INITIALIZED:
+            self.registry.subscribe(self.peer)
+        signature = self.registry.methods.get(method)
+        if (signature and method.startswith("notifications/")
+                and not self.connection.backlog_full()):
+            job = partial(self._call_given, Handling(self, self.peer), signature, params)
+            self.connection.call_back(job, size + REQUEST_COST)
 
-        ctx and method are what a middleware passes on, and not looked at.
-        """
-        request = handling.request
-        assert request
-        middleware = self.registry.middleware
-        if depth < len(middleware) and not request.on_reader:
-            layer = middleware[depth]
-            call = partial(layer, handling.context(is_async=False), request.method,
-                           params, partial(self._dispatch, handling, depth + 1))
-            result = self.run_handler(handling, call)
-            if not isinstance(result, dict):
-                raise TypeError(f"middleware {name_of(layer)} returned no result")
+    def handle(self, request: IncomingRequest) -> Any:
+        """Take the request's four steps; return its result, or raise its error."""
+        params: Json = require_type(request.params, dict, "params")
+        member(params, "_meta", dict)
+        peer = self.peer_of(request)
+        peer.validate(request)
+        try:
+            result = self._dispatch(Handling(self, peer, request), params)
+        except McpError as error:
+            raise peer.translate(error) from None
+        except Unwind as unwind:
+            if unwind.error:
+                raise unwind.error from None  # its code is the right one
+            result = as_object(unwind.result)
+        if result is NO_RESPONSE_YET:
             return result
-        handler = METHOD_HANDLERS.get(request.method)
+        return peer.finalize(request.method, result)
+
+    def peer_of(self, request: IncomingRequest) -> Peer:
+        """The client as a request sees it."""
+        return self.peer
+
+    def _dispatch(self, handling: Handling, params: Json) -> Any:
+        """Call the handler of a request, through the middleware."""
+        call: Handler = partial(self._call_method, handling)
+        if not handling.request.on_reader:
+            for layer in reversed(self.registry.middleware):
+                call = partial(self._call_layer, handling, layer, call)
+        return call(None, handling.request.method, params)
+
+    def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
+                    ctx: object, method: object, params: Json) -> Json:
+        """Call a middleware; ctx and method are what another one has passed on."""
+        result = self.run_handler(handling, partial(
+            layer, handling.context(is_async=False), handling.request.method, params,
+            call_next))
+        if not isinstance(result, dict):
+            raise TypeError(f"middleware {name_of(layer)} returned no result")
+        return result
+
+    def _call_method(self, handling: Handling, ctx: object, method: object,
+                     params: Json) -> Any:
+        name = handling.request.method
+        handler = METHOD_HANDLERS.get(name)
         if handler:
             return handler(handling, params)
-        signature = self.registry.methods[request.method]
-        value = to_json_data(self._call_given(handling, signature, params))
-        return value if type(value) is dict else wire_fields(result=value)
+        value = self._call_given(handling, self.registry.methods[name], params)
+        data = handling.json_of(value, name)
+        return data if type(data) is dict else wire_fields(result=data)
 
     # -- calling the functions of users
 
@@ -5754,22 +5688,26 @@ class BaseServerSession(Session):
 
     def call(self, handling: Handling, signature: Signature, arguments: Json,
              tool: bool = False) -> Any:
-        """Call one with the arguments of a request.
-
-        strict_input is for tools: prompts, templates and completions only get strings.
+        """Call one with the arguments of a request, and wait for what it returns.
 
         Raises:
             McpError, ToolError: the arguments are invalid.
         """
-        ctx = None
-        if signature.context:
-            ctx = handling.context(signature.is_async)
+        call = self.bound(handling, signature, arguments, tool)
+        return self.run_handler(handling, call, signature.on_loop)
+
+    def bound(self, handling: Handling, signature: Signature, arguments: Json,
+              tool: bool = False) -> Callable[[], Any]:
+        """A function with its arguments.
+
+        strict_input is for tools: prompts, templates and completions only get strings.
+        """
+        ctx = handling.context(signature.is_async) if signature.context else None
         try:
             kwargs = signature.bind(arguments, tool and self.options.strict_input, ctx)
         except ValidationError as error:
             raise handling.peer.bad_arguments(error, tool) from None
-        return self.run_handler(
-            handling, partial(signature.fn, **kwargs), signature.on_loop)
+        return partial(signature.fn, **kwargs)
 
     def run_handler(self, handling: Handling, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
@@ -5785,14 +5723,177 @@ class BaseServerSession(Session):
     def await_value(self, value: Any, handling: Handling) -> Any:
         raise TypeError(left_out("async def"))
 
-    def completions(self, handling: Handling, key: tuple[str, str], ref: Json,
-                    argument: Json, context: Json) -> Any:
+    def read(self, handling: Handling, uri: str) -> list[Any]:
+        """The contents of the resource at a URI."""
+        entry, arguments = self.registry.resource_at(uri)
+        value = self.call(handling, entry.signature, arguments)
+        return entry.contents(value, uri, handling)
+
+    def complete(self, handling: Handling, key: tuple[str, str], ref: Json,
+                 argument: Json, context: Json) -> Any:
         """What the function for this argument returns; None if there is none."""
         completer = self.registry.completers.get(key)
         if completer is None:
             return None
         given = {"value": argument["value"], "context": context}
         return self._call_given(handling, completer, given)
+
+
+# -- the method handlers
+
+
+@handles("initialize")
+def handle_initialize(handling: Handling, params: Json) -> Json:
+    session = handling.session
+    # A new one: what is in flight goes on as the old one has agreed.
+    peer = Peer(session.registry, session.connection)
+    peer.subscriptions = session.peer.subscriptions  # the connection is charged them
+    result = peer.describe(params)
+    session.registry.forget(session.peer)  # it is told nothing more
+    session.peer = peer
+    return result
+
+
+@handles("ping")
+def handle_ping(handling: Handling, params: Json) -> Json:
+    return {}
+
+
+@handles("logging/setLevel")
+def handle_set_level(handling: Handling, params: Json) -> Json:
+    handling.peer.level = require_one_of("level", params.get("level"), LEVELS)
+    return {}
+
+
+@handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+def handle_list(handling: Handling, params: Json) -> Json:
+    """A page of a list (server/utilities/pagination).
+
+    A cursor is the key of the last entry of a page, so that other entries can be
+    added and removed between two pages.
+    """
+    list_key = METHODS[handling.request.method].list_key
+    registry = handling.session.registry
+    with registry.lock:
+        entries = dict(registry.lists[list_key])
+    keys = [*entries]
+    cursor = params.get("cursor")
+    start = 0
+    if cursor is not None:
+        if cursor not in keys:
+            raise invalid_params("Invalid cursor", "cursor",
+                                 "not of this list, or no longer")
+        start = keys.index(cursor) + 1
+    end = start + handling.session.options.page_size
+    page = [dict(entries[key].descriptor) for key in keys[start:end]]
+    result: Json = {list_key: page}
+    if end < len(keys):
+        result["nextCursor"] = keys[end - 1]
+    return result
+
+
+@handles("tools/call")
+def handle_tools_call(handling: Handling, params: Json) -> Json:
+    tool: ToolEntry
+    session = handling.session
+    tool, arguments = entry_named(session, "tools", params)
+    try:
+        value = session.call(handling, tool.signature, arguments, tool=True)
+        return tool.result(value, handling)
+    except (McpError, Unwind):
+        raise
+    except ToolError as error:
+        return ToolResult(str(error), is_error=True)
+    except BaseException as error:  # sys.exit() in a tool must not end the server
+        handling.check_cancelled()  # an error after the cancellation follows from it
+        if not session.connection.follows_from_end(error):
+            log_exception(f"mcp_min: tool {tool.key} failed")
+        text = tool.failure(session.error_text(error))
+        return ToolResult(text, is_error=True)
+
+
+@handles("prompts/get")
+def handle_prompts_get(handling: Handling, params: Json) -> Json:
+    prompt: PromptEntry
+    prompt, arguments = entry_named(handling.session, "prompts", params)
+    value = handling.session.call(handling, prompt.signature, arguments)
+    return prompt.result(value)
+
+
+def entry_named(session: BaseServerSession, list_key: str, params: Json,
+                ) -> tuple[Any, Json]:
+    """The entry that is named, and the arguments; McpError if there is none."""
+    name = require_type(params.get("name"), str, "name")
+    entry = session.registry.lists[list_key].get(name)
+    if entry is None:
+        kind = list_key[:-1]
+        raise invalid_params(f"Unknown {kind}: {name!r:.100}", "name",
+                             f"there is no such {kind}", name=name)
+    return entry, member(params, "arguments", dict)
+
+
+@handles("resources/read")
+def handle_resources_read(handling: Handling, params: Json) -> Json:
+    uri = require_type(params.get("uri"), str, "uri")
+    return {"contents": handling.session.read(handling, uri)}
+
+
+@handles("resources/subscribe", "resources/unsubscribe")
+def handle_subscribe(handling: Handling, params: Json) -> Json:
+    uri = require_type(params.get("uri"), str, "uri")
+    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
+    request, subscriptions = handling.request, handling.peer.subscriptions
+    incoming = request.connection.incoming
+    wanted = request.method == "resources/subscribe"
+    with handling.session.registry.lock, request.connection.lock:
+        if wanted == (key in subscriptions):
+            return {}
+        if wanted:
+            incoming.check_room(besides=request.cost)
+            incoming.charge(cost)
+            subscriptions.add(key)
+        else:
+            incoming.charge(-cost)
+            subscriptions.remove(key)
+    return {}
+
+
+COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
+
+
+@handles("completion/complete")
+def handle_complete(handling: Handling, params: Json) -> Json:
+    ref = member(params, "ref", dict)
+    argument = member(params, "argument", dict)
+    field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
+    key = require_type(ref.get(field), str, f"ref.{field}")
+    name = require_type(argument.get("name"), str, "argument.name")
+    require_type(argument.get("value"), str, "argument.value")
+    context = member(member(params, "context", dict), "arguments", dict)
+    session = handling.session
+    found = session.complete(handling, (key, name), ref, argument, context)
+    lists = session.registry.lists
+    if found is None and not (key in lists["prompts"]
+                              or key in lists["resourceTemplates"]):
+        raise invalid_params(f"Unknown prompt or template: {key:.200}",
+                             f"ref.{field}", "there is no such prompt or template")
+    return completion_of(found)
+
+
+def completion_of(found: Any) -> Json:
+    """The result for what a function returned: texts, or a dict of the wire."""
+    completion: Json = {}
+    if found and isinstance(found, dict):
+        completion = wire_fields(**found)
+        found = completion["values"]
+    values = [found] if is_text(found) else to_json_data([*(found or ())])
+    texts = [value if type(value) is str else write_json(value) for value in values]
+    return {"completion": {
+        "total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **completion,
+        "values": texts[:MAX_COMPLETIONS]}}
+
+
+# -- the server
 
 
 class BaseServer:
@@ -5803,29 +5904,20 @@ class BaseServer:
     _session_class: Any = BaseServerSession
     _lifespan_class: Any = Lifespan
 
-    def __init__(self, *, name: str, version: str | None, title: str | None,
-                 description: str | None, website_url: str | None,
-                 icons: list[Json] | None, instructions: str | None,
-                 capabilities: Json | None, page_size: int, max_workers: int,
-                 max_message_bytes: int, max_depth: int, drain_seconds: float,
-                 mask_errors: bool, strict_input: bool,
-                 lifespan: Handler | None) -> None:
-        if min(page_size, max_workers) < 1 or drain_seconds < 0:
+    def __init__(self, options: Any) -> None:
+        """options: an attribute for each of those that Server has."""
+        if min(options.page_size, options.max_workers) < 1 or options.drain_seconds < 0:
             raise ValueError("page_size and max_workers are 1 or more, "
                              "drain_seconds 0 or more")
-        self.name, self.version = name, version or "0"
-        info = wire_fields(name=name, version=self.version, title=title,
-                           description=description, icons=to_json_data(icons),
-                           website_url=website_url)
-        self._options = Options(
-            max_workers, page_size, mask_errors, strict_input,
-            {"max_message_bytes": max_message_bytes, "max_depth": max_depth,
-             "drain_seconds": drain_seconds})
-        self._lifespan = self._lifespan_class(self, lifespan)
-        declared = Declared(
-            info, instructions or None, capabilities={}, methods={},
-            first_level=self._first_level)
-        self._registry = Registry(declared, capabilities or {})
+        self.name, self.version = options.name, options.version or "0"
+        self._options = options
+        self._lifespan = self._lifespan_class(self, options.lifespan)
+        info = wire_fields(
+            name=self.name, version=self.version, title=options.title,
+            description=options.description, icons=to_json_data(options.icons),
+            website_url=options.website_url)
+        self._registry = Registry(info, options.instructions, self._first_level,
+                                  options.capabilities or {})
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> NoReturn:
@@ -5901,7 +5993,9 @@ class BaseServer:
         it has that parameter; it returns a list of str.
         """
         def add(fn: F) -> F:
-            self._registry.add_completer(ref, argument, Signature(fn, CONTEXT_TYPES))
+            registry = self._registry
+            registry.add_function(registry.completers, (ref, argument), fn)
+            registry.offer("completions")
             return fn
 
         return add
@@ -5920,7 +6014,7 @@ class BaseServer:
             raise TypeError(f"method needs a name of your own, not {name!r}")
 
         def add(fn: F) -> F:
-            self._registry.add_method(name, Signature(fn, CONTEXT_TYPES))
+            self._registry.add_function(self._registry.methods, name, fn)
             return fn
 
         return add
@@ -5946,7 +6040,8 @@ class BaseServer:
         Server(capabilities={"prompts": {}}) declares prompts though none is registered.
         """
         require_sync(fn)
-        self._registry.add_middleware(fn)
+        with self._registry.lock:
+            self._registry.middleware.append(fn)
         return fn
 
     def add_tool(self, fn: F, **options: object) -> F:
@@ -5984,17 +6079,17 @@ class BaseServer:
     @property
     def instructions(self) -> str | None:
         """How to use the server; who connects from now on is told what it is now."""
-        return self._registry.declared.instructions  # type: ignore[no-any-return]
+        return self._registry.instructions
 
     @instructions.setter
     def instructions(self, text: str | None) -> None:
-        self._registry.set_instructions(text)
+        self._registry.instructions = text
 
     # -- serving
 
-    def _run(self, **how: Any) -> None:
-        with self._stdio_session(**how) as session:
-            session.run()
+    def _session(self, reader: ByteStream, writer: ByteStream, **how: Any) -> Any:
+        """A session; how: see BaseServerSession, and those that extend it."""
+        return self._session_class(self, reader, writer, **how)
 
     @contextmanager
     def _stdio_session(self, **how: Any) -> Iterator[Any]:
@@ -6002,175 +6097,15 @@ class BaseServer:
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
                  "it, with the whole mcp_min.py: python3 mcp_min.py list FILE.py\n")
         with stop_at_signals(), stdio_server() as (reader, writer):
-            yield self._new_session(reader, writer, own_input=True, **how)
-
-    def _serve(self, reader: ByteStream, writer: ByteStream, **how: Any) -> None:
-        self._new_session(reader, writer, **how).run()
-
-    def _new_session(self, reader: ByteStream, writer: ByteStream, **how: Any) -> Any:
-        """A session; how: see BaseServerSession, and those that extend it."""
-        return self._session_class(
-            self, self._registry, self._options, self._lifespan, reader, writer,
-            **{"tapped": self._tapped, **how})
+            yield self._session(reader, writer, own_input=True, **how)
 
     def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
                       run_soon: Handler) -> Any:
         """Serve a client in this process; run_soon: see BaseServerSession."""
-        session = self._new_session(
+        session = self._session(
             reader, writer, own_input=True, tapped=False, run_soon=run_soon)
-        return session.__enter__()  # raises what the lifespan raises
-
-
-COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
-
-
-def completion_of(found: Any) -> Json:
-    """The result for what a function returned: texts, or a dict of the wire."""
-    completion: Json = {}
-    if found and isinstance(found, dict):
-        completion = wire_fields(**found)
-        found = completion["values"]
-    values = found or ()
-    if is_text(values):
-        values = [values]
-    texts = [to_text(to_json_data(value)) for value in values]
-    return {"completion": {
-        "total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **completion,
-        "values": texts[:MAX_COMPLETIONS]}}
-
-
-# -- the method handlers
-
-
-@handles("initialize")
-def handle_initialize(handling: Handling, params: Json) -> Json:
-    assert isinstance(handling.peer, SessionPeer)
-    return handling.peer.describe(params)
-
-
-@handles("ping")
-def handle_ping(handling: Handling, params: Json) -> Json:
-    return {}
-
-
-@handles("logging/setLevel")
-def handle_set_level(handling: Handling, params: Json) -> Json:
-    handling.peer.level = require_one_of("level", params.get("level"), LEVELS)
-    return {}
-
-
-@handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-def handle_list(handling: Handling, params: Json) -> Json:
-    """A page of a list (server/utilities/pagination).
-
-    A cursor is the key of the last entry of a page, so that other entries can be
-    added and removed between two pages.
-    """
-    assert handling.request
-    list_key = METHODS[handling.request.method].list_key
-    registry = handling.session.registry
-    with registry.lock:
-        entries = dict(registry.lists[list_key])
-    keys = [*entries]
-    cursor = params.get("cursor")
-    start = 0
-    if cursor is not None:
-        if cursor not in keys:
-            raise invalid_params("Invalid cursor", "cursor",
-                                 "not of this list, or no longer")
-        start = keys.index(cursor) + 1
-    end = start + handling.session.options.page_size
-    page = [dict(entries[key].descriptor) for key in keys[start:end]]
-    result: Json = {list_key: page}
-    if end < len(keys):
-        result["nextCursor"] = keys[end - 1]
-    return result
-
-
-@handles("tools/call")
-def handle_tools_call(handling: Handling, params: Json) -> Json:
-    tool: ToolEntry
-    session = handling.session
-    tool, arguments = entry_named(session, "tools", params)
-    try:
-        value = session.call(handling, tool.signature, arguments, tool=True)
-        return tool.result(value)
-    except (McpError, Unwind):
-        raise
-    except ToolError as error:
-        return ToolResult(str(error), is_error=True)
-    except BaseException as error:  # sys.exit() in a tool must not end the server
-        handling.check_cancelled()  # an error after the cancellation follows from it
-        if not session.connection.follows_from_end(error):
-            log_exception(f"mcp_min: tool {tool.key} failed")
-        text = tool.failure(session.error_text(error))
-        return ToolResult(text, is_error=True)
-
-
-@handles("prompts/get")
-def handle_prompts_get(handling: Handling, params: Json) -> Json:
-    prompt: PromptEntry
-    prompt, arguments = entry_named(handling.session, "prompts", params)
-    value = handling.session.call(handling, prompt.signature, arguments)
-    return prompt.result(value)
-
-
-def entry_named(session: BaseServerSession, list_key: str, params: Json,
-                ) -> tuple[Any, Json]:
-    """The entry that is named, and the arguments; McpError if there is none."""
-    name = require_type(params.get("name"), str, "name")
-    entry = session.registry.lists[list_key].get(name)
-    if entry is None:
-        kind = list_key[:-1]
-        raise invalid_params(f"Unknown {kind}: {name!r:.100}", "name",
-                             f"there is no such {kind}", name=name)
-    return entry, member(params, "arguments", dict)
-
-
-@handles("resources/read")
-def handle_resources_read(handling: Handling, params: Json) -> Json:
-    uri = require_type(params.get("uri"), str, "uri")
-    entry, arguments = handling.session.registry.resource_at(uri)
-    value = handling.session.call(handling, entry.signature, arguments)
-    return {"contents": entry.contents(value, uri)}
-
-
-@handles("resources/subscribe", "resources/unsubscribe")
-def handle_subscribe(handling: Handling, params: Json) -> Json:
-    uri = require_type(params.get("uri"), str, "uri")
-    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
-    session, peer, request = handling.session, handling.peer, handling.request
-    assert request and isinstance(peer, SessionPeer)
-    subscriptions, connection = peer.subscriptions, session.connection
-    wanted = request.method == "resources/subscribe"
-    with session.registry.lock, connection.lock:
-        if wanted and key not in subscriptions:
-            connection.incoming.check_room(besides=request.cost)
-            connection.incoming.charge(cost)
-            subscriptions.add(key)
-        elif not wanted and key in subscriptions:
-            connection.incoming.charge(-cost)
-            subscriptions.remove(key)
-    return {}
-
-
-@handles("completion/complete")
-def handle_complete(handling: Handling, params: Json) -> Json:
-    ref = member(params, "ref", dict)
-    argument = member(params, "argument", dict)
-    field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
-    key = require_type(ref.get(field), str, f"ref.{field}")
-    name = require_type(argument.get("name"), str, "argument.name")
-    require_type(argument.get("value"), str, "argument.value")
-    context = member(member(params, "context", dict), "arguments", dict)
-    session = handling.session
-    found = session.completions(handling, (key, name), ref, argument, context)
-    lists = session.registry.lists
-    known = {**lists["prompts"], **lists["resourceTemplates"]}
-    if found is None and key not in known:
-        raise invalid_params(f"Unknown prompt or template: {key:.200}",
-                             f"ref.{field}", "there is no such prompt or template")
-    return completion_of(found)
+        session.begin()  # raises what the lifespan raises
+        return session
 
 
 # -- the doors
@@ -8063,7 +7998,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 # Revision 2026-07-28 has no handshake: each request brings along in `_meta` what a
 # server must know, and gets a RequestPeer that lives as long as the request.
 #
-#                     SessionPeer                       RequestPeer
+#                     Peer                              RequestPeer
 #   validate          needs `initialize` first          needs `_meta`; restores state
 #   describe          agrees on the session; result     result of `server/discover`
 #                     of `initialize`
@@ -8087,15 +8022,16 @@ class StatelessSettings:
     of the filter of a stream.
     """
 
-    def __init__(self, cache_ttl: float, cache_scope: str,
-                 secret: bytes | None) -> None:
-        if cache_ttl < 0:
+    def __init__(self, options: Any) -> None:
+        if options.cache_ttl < 0:
             raise ValueError("cache_ttl is 0 or more")
-        check_choice("cache_scope", cache_scope, ("private", "public"))
+        check_choice("cache_scope", options.cache_scope, ("private", "public"))
+        secret = options.state_secret
         if secret is not None and len(secret) < 16:
             raise ValueError("state_secret must be at least 16 bytes")
         self.secret = secret or os.urandom(32)
-        self.cache_hints = {"ttlMs": int(cache_ttl * 1000), "cacheScope": cache_scope}
+        self.cache_hints = {"ttlMs": int(options.cache_ttl * 1000),
+                            "cacheScope": options.cache_scope}
         self.cacheable = {*CACHEABLE}
         self.grants: dict[str, Signature] = {}
 
@@ -8108,9 +8044,9 @@ class RequestPeer(Peer):
     names_urls = False
     _binding = ""  # the request that its state is valid for
 
-    def __init__(self, declared: Declared, request: IncomingRequest,
+    def __init__(self, registry: Registry, request: IncomingRequest,
                  settings: StatelessSettings) -> None:
-        super().__init__(declared, request.connection)
+        super().__init__(registry, request.connection)
         self.settings = settings
         self._answers: Json = {}  # requestState holds these two
         self.steps: Json = {}
@@ -8127,7 +8063,7 @@ class RequestPeer(Peer):
         self.level = meta.get(META_LOG_LEVEL)
         if self.level is not None:
             require_one_of(META_LOG_LEVEL, self.level, LEVELS)
-        super().validate(request)
+        self.check_method(request.method)
         if request.method in ASKING:
             self._restore(request.method, request.params)
 
@@ -8144,7 +8080,7 @@ class RequestPeer(Peer):
         bound = {**params}
         for key in "_meta", "inputResponses", "requestState":
             bound.pop(key, None)
-        whole = [self.declared.info["name"], method, bound]
+        whole = [self.registry.info["name"], method, bound]
         self._binding = json.dumps(whole, sort_keys=True)
         if token is not None:
             state = self._verified(str(token))
@@ -8180,12 +8116,12 @@ class RequestPeer(Peer):
         text = f"{body}.{self._binding}"
         return hmac.new(secret, text.encode(), "sha256").hexdigest()
 
-    def describe(self) -> Json:
+    def describe(self, params: Json) -> Json:
         """The result of `server/discover` (basic/discover)."""
-        return {"supportedVersions": MODERN_VERSIONS, **self._description()}
+        return {"supportedVersions": MODERN_VERSIONS, **self.registry.description()}
 
     def finalize(self, method: str, result: Json) -> Json:
-        meta = {**as_object(result.get("_meta")), META_SERVER: self.declared.info}
+        meta = {**as_object(result.get("_meta")), META_SERVER: self.registry.info}
         result = {"resultType": "complete", **result, "_meta": meta}
         if method in self.settings.cacheable and result["resultType"] == "complete":
             result = {**self.settings.cache_hints, **result}
@@ -8213,7 +8149,7 @@ class RequestPeer(Peer):
             if request.method not in ASKING:  # a MUST NOT
                 text = f"{request.method} cannot ask the client"
                 raise McpError(INVALID_REQUEST, text)
-            self._check_declared(questions)
+            self.check_declared(questions)
             for key, question in questions.items():
                 if key in self._answers:
                     answers[key] = question.read(key, self._answers[key])
@@ -8249,12 +8185,12 @@ class ListenStream:
         peer, agreed = self._peer, {**granted}
         for key, items in granted.items():
             self.subscriptions |= {(key, item) for item in items}
-        for method, key in peer.changes():
+        for method, key in peer.registry.changes():
             if member(requested, key, bool):
                 agreed[key] = True
                 self.subscriptions.add((method, None))
         uris = member(requested, UPDATES_WANTED, list)
-        if uris and declares(peer.declared.capabilities, "resources.subscribe"):
+        if uris and declares(peer.registry.capabilities, "resources.subscribe"):
             agreed[UPDATES_WANTED] = uris
             for uri in uris:
                 require_type(uri, str, UPDATES_WANTED)
@@ -8275,9 +8211,7 @@ class ListenStream:
 class StatelessSession(BaseServerSession):
     """Serves requests of both kinds; they may alternate."""
 
-    def __init__(self, *args: Any, stateless: StatelessSettings, **how: Any) -> None:
-        super().__init__(*args, **how)
-        self._stateless = stateless
+    server: StatelessServer
 
     def peer_of(self, request: IncomingRequest) -> Peer:
         meta = request.params.get("_meta") or {}
@@ -8285,7 +8219,7 @@ class StatelessSession(BaseServerSession):
         # stateless revision names the missing key.
         if META_VERSION in meta or (
                 META_CAPABILITIES in meta and not self.peer.version):
-            return RequestPeer(self.registry.declared, request, self._stateless)
+            return RequestPeer(self.registry, request, self.server._stateless)
         if request.method == "server/discover":
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
                                  "a client of earlier revisions sends `initialize`",
@@ -8306,53 +8240,15 @@ class StatelessSession(BaseServerSession):
 class StatelessServer(BaseServer):
     """What a server has for the stateless revision."""
 
-    def __init__(self, *, cache_ttl: float, cache_scope: str,
-                 state_secret: bytes | None, **options: Any) -> None:
-        super().__init__(**options)
-        self._stateless = StatelessSettings(cache_ttl, cache_scope, state_secret)
-
-    def _new_session(self, reader: ByteStream, writer: ByteStream, **how: Any) -> Any:
-        return super()._new_session(reader, writer, stateless=self._stateless, **how)
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._stateless = StatelessSettings(options)
 
     def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
         """Register a handler for a request or a notification of your own.
 
         See BaseServer.method.  cacheable: its results may be cached as lists are, for
         `cache_ttl` seconds.
-
-        For example the skills extension (SEP-2640); declare it with
-        Server(capabilities={"extensions": {"io.modelcontextprotocol/skills": {}},
-        "resources": {}}).  A skill is a folder of at most 512 files and 16 MiB; to read
-        the largest, a client needs Client(max_message_bytes=24 << 20).
-
-            SKILLS = {}  # the entries, by URI
-
-            def add_skill(folder, frontmatter):  # frontmatter: of its SKILL.md
-                files, root = [], f"skill://{folder.name}/"
-                for path in filter(Path.is_file, folder.rglob("*")):
-                    data = path.read_bytes()
-                    uri = root + path.relative_to(folder).as_posix()
-                    server.add_resource(uri, path.read_bytes, name=path.name,
-                                        description=f"A file of skill {folder.name}",
-                                        mime_type=guess_type(path)[0])
-                    files.append({"uri": uri, "size": len(data),
-                                  "digest": f"sha256:{sha256(data).hexdigest()}"})
-                uri = root + "SKILL.md"
-                SKILLS[uri] = {"uri": uri, "resources": files,
-                               "frontmatter": frontmatter}
-
-            @server.method("skills/list", cacheable=True)
-            def list_skills(cursor: str = "") -> dict:
-                uris = sorted(uri for uri in SKILLS if uri > cursor)
-                more = {"nextCursor": uris[49]} if uris[50:] else {}
-                return {"skills": [SKILLS[uri] for uri in uris[:50]], **more}
-
-            @server.method("skills/get", cacheable=True)
-            def get_skill(uri: str) -> dict:
-                if uri not in SKILLS:
-                    raise McpError(-32602, "Unknown skill", {
-                        "field": "uri", "issue": "there is no such skill"})
-                return {"skill": SKILLS[uri]}
         """
         if cacheable:
             self._stateless.cacheable.add(name)
@@ -8364,24 +8260,7 @@ class StatelessServer(BaseServer):
         It is called with `wanted`, what a `subscriptions/listen` request has under this
         key, and returns a list of the items that it grants; `notify_subscribers` then
         reaches this client.  It is `def`, runs on the thread that reads, and must not
-        block.  For example the tasks extension (SEP-2663), where TASKS holds the tasks
-        by id, and whoever changes one calls push:
-
-            @server.subscription("taskIds")
-            def grant(wanted: list[str], ctx: Context) -> list[str]:
-                if TASKS_EXTENSION not in ctx.client_capabilities.get("extensions", {}):
-                    raise McpError(MISSING_CAPABILITY, "Tasks were not declared", {
-                        "requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
-                return [task_id for task_id in wanted if task_id in TASKS]
-
-            def push(task: dict) -> None:
-                server.notify_subscribers(
-                    "taskIds", task["taskId"], "notifications/tasks", task)
-
-        A middleware starts the tasks, `method` takes tasks/get, tasks/update and
-        tasks/cancel.  A task that has a question puts it into its `inputRequests` and
-        waits for tasks/update: its request was answered, so its Context can no longer
-        ask.  The client answers with `Client.answer`.
+        block.
         """
         def add(fn: F) -> F:
             require_sync(fn)
@@ -8401,14 +8280,13 @@ class StatelessServer(BaseServer):
 
 @handles("server/discover")
 def handle_discover(handling: Handling, params: Json) -> Json:
-    assert isinstance(handling.peer, RequestPeer)
-    return handling.peer.describe()
+    return handling.peer.describe(params)
 
 
 @handles("subscriptions/listen")
 def handle_listen(handling: Handling, params: Json) -> Any:
     session, peer, request = handling.session, handling.peer, handling.request
-    assert request and isinstance(peer, RequestPeer)
+    assert isinstance(peer, RequestPeer)
     connection = session.connection
     if request.in_batch:  # the other responses would wait for its end
         raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
@@ -8416,7 +8294,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
     granted = {}
     for key, signature in [*peer.settings.grants.items()]:
         if wanted.get(key) is not None:
-            granted[key] = granted_by(handling, signature, wanted[key])
+            granted[key] = session.bound(handling, signature, {"wanted": wanted[key]})()
     stream = ListenStream(peer, request)
     acknowledgement = encode(stream.grant(wanted, granted))
     with session.registry.lock, connection.lock:
@@ -8429,14 +8307,56 @@ def handle_listen(handling: Handling, params: Json) -> Any:
     return NO_RESPONSE_YET
 
 
-def granted_by(handling: Handling, signature: Signature, wanted: Any) -> Any:
-    """What a function of the user's grants of a key; on the reader."""
-    ctx = handling.context(is_async=False)
-    try:
-        kwargs = signature.bind({"wanted": wanted}, False, ctx)
-    except ValidationError as error:
-        raise handling.peer.bad_arguments(error, False) from None
-    return signature.fn(**kwargs)
+# To extend a server: the skills extension (SEP-2640).  Declare it with
+# Server(capabilities={"extensions": {"io.modelcontextprotocol/skills": {}},
+# "resources": {}}).  A skill is a folder of at most 512 files and 16 MiB; to read the
+# largest, a client needs Client(max_message_bytes=24 << 20).
+#
+#     SKILLS = {}  # the entries, by URI
+#
+#     def add_skill(folder, frontmatter):  # frontmatter: of its SKILL.md
+#         files, root = [], f"skill://{folder.name}/"
+#         for path in filter(Path.is_file, folder.rglob("*")):
+#             data = path.read_bytes()
+#             uri = root + path.relative_to(folder).as_posix()
+#             server.add_resource(uri, path.read_bytes, name=path.name,
+#                                 description=f"A file of skill {folder.name}",
+#                                 mime_type=guess_type(path)[0])
+#             files.append({"uri": uri, "size": len(data),
+#                           "digest": f"sha256:{sha256(data).hexdigest()}"})
+#         uri = root + "SKILL.md"
+#         SKILLS[uri] = {"uri": uri, "resources": files, "frontmatter": frontmatter}
+#
+#     @server.method("skills/list", cacheable=True)
+#     def list_skills(cursor: str = "") -> dict:
+#         uris = sorted(uri for uri in SKILLS if uri > cursor)
+#         more = {"nextCursor": uris[49]} if uris[50:] else {}
+#         return {"skills": [SKILLS[uri] for uri in uris[:50]], **more}
+#
+#     @server.method("skills/get", cacheable=True)
+#     def get_skill(uri: str) -> dict:
+#         if uri not in SKILLS:
+#             raise McpError(-32602, "Unknown skill", {
+#                 "field": "uri", "issue": "there is no such skill"})
+#         return {"skill": SKILLS[uri]}
+#
+# And the tasks extension (SEP-2663), where TASKS holds the tasks by id, and whoever
+# changes one calls push.  A middleware starts the tasks, `method` takes tasks/get,
+# tasks/update and tasks/cancel.  A task that has a question puts it into its
+# `inputRequests` and waits for tasks/update: its request was answered, so its Context
+# can no longer ask.  The client answers with `Client.answer`.
+#
+#     @server.subscription("taskIds")
+#     def grant(wanted: list[str], ctx: Context) -> list[str]:
+#         if TASKS_EXTENSION not in ctx.client_capabilities.get("extensions", {}):
+#             raise McpError(MISSING_CAPABILITY, "Tasks were not declared", {
+#                 "requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}})
+#         return [task_id for task_id in wanted if task_id in TASKS]
+#
+#     def push(task: dict) -> None:
+#         server.notify_subscribers(
+#             "taskIds", task["taskId"], "notifications/tasks", task)
+
 
 # -- 16. More schemas ------------------------------------------------------------------
 # Chapter: schemas, of both.
@@ -8835,16 +8755,11 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def _ask(self, questions: dict[str, Question[Any]],
                    timeout: float | None) -> Json:
-        peer, request = self._peer, self._request
-        assert request
-        answers = peer.answers_to(request, questions)
-        if answers is not None:
-            return answers
-        answers = {}
-        seconds = INFINITE if timeout is None else timeout
-        with peer.asked(request, questions, seconds, may_block=False) as sent:
-            for key, asked in sent.items():
-                answers[key] = questions[key].read(key, await wait_async(asked))
+        answers = self._peer.answers_to(self._request, questions)
+        if answers is None:
+            with self._peer.asked(self._request, questions, timeout, False) as sent:
+                answers = {key: questions[key].read(key, await wait_async(asked))
+                           for key, asked in sent.items()}
         return answers
 
     async def _ask_one(self, question: Question[T], key: str | None,
@@ -8866,10 +8781,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource; on a thread, because a resource may block."""
-        entry, arguments = self._session.registry.resource_at(uri)
-        value = await on_thread(
-            partial(self._session.call, self._handling, entry.signature, arguments))
-        return entry.contents(value, uri)
+        return await on_thread(partial(self._session.read, self._handling, uri))
 
 
 async def on_thread(run: Callable[[], T]) -> T:
@@ -8950,11 +8862,13 @@ async def wait_async(asked: OutgoingRequest) -> Any:
 
 CONTEXT_TYPES.append(AsyncContext)
 
-def is_on_event_loop() -> bool:
-    """True if an event loop of asyncio runs on the calling thread."""
+def refuse_event_loop() -> None:
+    """Raise RuntimeError if an event loop of asyncio runs on the calling thread."""
     events = sys.modules.get("asyncio.events")  # not imported for this
     running_loop = getattr(events, "_get_running_loop", None)
-    return running_loop is not None and running_loop() is not None
+    if running_loop is not None and running_loop() is not None:
+        raise RuntimeError("an event loop runs on this thread, and run() would stop "
+                           "it: `await server.run_async()`")
 
 
 LIFESPAN_SECONDS = 5.0  # to leave a lifespan
@@ -9151,12 +9065,6 @@ class AsyncServer(BaseServer):
 
     _lifespan: AsyncRuntime
     _lifespan_class = AsyncRuntime
-
-    def _run(self, **how: Any) -> None:
-        if is_on_event_loop():
-            raise RuntimeError("an event loop runs on this thread, and run() would "
-                               "stop it: `await server.run_async()`")
-        super()._run(**how)
 
     async def run_async(self, *, threaded: bool | None = None) -> None:
         """Serve over stdin and stdout as `run` does, within an asyncio program.
@@ -9496,16 +9404,19 @@ ERROR_HINTS["objects created in a thread"] = (
 class HostedSession(BaseServerSession):
     """Runs `def` handlers where a host wants them."""
 
-    def __init__(self, *args: Any, threaded: bool, run_handler: Handler | None,
-                 **how: Any) -> None:
-        self.threaded = threaded or run_handler is not None
+    def __init__(self, server: BaseServer, *streams: ByteStream,
+                 threaded: bool | None = None, **how: Any) -> None:
+        if threaded is None:
+            threaded = server._options.threaded
+        host = server._options.run_handler
+        self.threaded = threaded or host is not None
         if not self.threaded:
             how["max_workers"] = 1  # handlers run in the order of their requests
-        on_reader = self.threaded and run_handler is None
-        super().__init__(*args, on_reader=on_reader, **how)
-        self._host: Handler | None = run_handler  # None: they run where they are called
-        if not self.threaded:
-            self._host = self.run_soon
+        super().__init__(
+            server, *streams, on_reader=threaded and host is None, **how)
+        # None: handlers run where they are called.
+        self._host: Handler | None = host if self.threaded else self.run_soon
+        self.connection.taps.append(HttpGuard(self.connection))
 
     def run_handler(self, handling: Handling, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
@@ -9514,14 +9425,32 @@ class HostedSession(BaseServerSession):
         return super().run_handler(handling, call, on_loop)
 
 
+class HttpGuard:
+    """A tap that closes a connection on which an HTTP request comes first.
+
+    A browser may have reached the port of a server: nothing of that is run.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def show(self, arrow: str, data: Line) -> None:
+        connection = self._connection
+        if arrow != ">":
+            return
+        connection.taps = [tap for tap in connection.taps if tap is not self]
+        request_line = rb"[A-Z]+ \S+ HTTP/\d"
+        if len(data) > connection.max_message_bytes:  # its end is missing
+            request_line = rb"[A-Z]+ \S*$"
+        if re.match(request_line, data):
+            connection.close()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 class InsideServer(BaseServer):
     """What a server has that runs inside of an application."""
-
-    def __init__(self, *, threaded: bool, run_handler: Handler | None,
-                 **options: Any) -> None:
-        super().__init__(**options)
-        self.threaded = threaded
-        self._run_handler = run_handler
 
     def listen(self, path: str) -> Listener:
         """Let hosts reach this server inside a running application; returns soon.
@@ -9541,14 +9470,7 @@ class InsideServer(BaseServer):
         Raises:
             OSError: a server already listens at `path`.
         """
-        return Listener(self._serve, path)
-
-    def _new_session(self, reader: ByteStream, writer: ByteStream, *,
-                     threaded: bool | None = None, **how: Any) -> Any:
-        if threaded is None:
-            threaded = self.threaded
-        return super()._new_session(
-            reader, writer, threaded=threaded, run_handler=self._run_handler, **how)
+        return Listener(self, path)
 
 
 LISTEN_SECONDS = 5.0  # for each end of a Listener's connection to send its secret
@@ -9597,11 +9519,11 @@ class Listener:
 
     _closed = False
 
-    def __init__(self, serve: Handler, path: str) -> None:
+    def __init__(self, server: BaseServer, path: str) -> None:
         import socketserver
 
         self.path = os.path.abspath(os.path.expanduser(path))
-        self._serve = serve
+        self._server = server
         self._secret, self._reply = (os.urandom(32).hex().encode() for _ in range(2))
         self._sockets: set[socket.socket] = set()    # of the open connections
         self._strangers: set[socket.socket] = set()  # that have not sent the secret yet
@@ -9660,7 +9582,7 @@ class Listener:
                 with suppress(OSError):  # it has hung up
                     sock.sendall(self._reply)
                 with sock.makefile("rwb", buffering=0) as stream:
-                    self._serve(stream, stream)
+                    self._server._session(stream, stream).run()
         finally:
             self._sockets.discard(sock)
 
@@ -9794,6 +9716,8 @@ class Server(
     drain_seconds: time for running handlers when the client hangs up.
     mask_errors: send "Internal error" instead of the texts of exceptions.
     strict_input: do not convert arguments, such as "5" for an int.
+    strict_results: what has no JSON form, NaN too, is an error of the tool that returns
+    it; by default it is sent as text, NaN as null, and a warning says so once.
     lifespan: called with the server, returns a context manager.  That is entered before
     the first connection is served and left after the last; handlers get its value as
     `ctx.lifespan_context`.
@@ -9890,16 +9814,15 @@ class Server(
                  state_secret: bytes | None = None,  # stateless
                  max_message_bytes: int = 16 << 20, max_depth: int = MAX_DEPTH,
                  drain_seconds: float = 1.5, mask_errors: bool = False,
-                 strict_input: bool = False,
+                 strict_input: bool = False, strict_results: bool = False,
                  run_handler: Callable[[Job], object] | None = None,  # inside
                  trace: bool | None = None,  # trace
                  lifespan: Handler | None = None, **unknown: NoReturn) -> None:
         given = {**locals()}
         known = ["name", "version", *options_of(Server.__init__)]
         refuse_unknown("Server", unknown, known)
-        self._tapped = given.pop("trace") is not False  # trace
-        super().__init__(**{option: given[option] for option in known
-                            if option in given})
+        self._tapped = trace is not False  # trace
+        super().__init__(SimpleNamespace(**{name: given[name] for name in known}))
 
     def run(self,
             *, threaded: bool | None = None,  # inside
@@ -9919,9 +9842,11 @@ class Server(
                 thread can be started.
         """
         refuse_unknown("run", unknown)
-        self._run(
+        refuse_event_loop()  # asyncio
+        with self._stdio_session(
             threaded=threaded,  # inside
-        )
+        ) as session:
+            session.run()
 
     def serve(self, reader: ByteStream, writer: ByteStream,
               *, threaded: bool | None = None,  # inside
@@ -9939,10 +9864,11 @@ class Server(
             RuntimeError: no thread can be started.
         """
         refuse_unknown("serve", unknown)
-        self._serve(
+        session = self._session(
             reader, writer,
             threaded=threaded,  # inside
         )
+        session.run()
 
 
 # -- 23. Familiar names ----------------------------------------------------------------
@@ -9985,9 +9911,21 @@ def described(reader: HintReader, hint: Any) -> Schema:
         reader.definitions.update(definitions)
         name = schema.get("$ref", "").rpartition("/")[2]
         schema = definitions.get(name, schema)
+    if isinstance(reader, FormReader):
+        for name, field in schema.get("properties", {}).items():
+            schema["properties"][name] = form_field(field)
     result = Schema(schema, partial(model_of, adapter.validate_python))
     result.make_validates = True
     return result
+
+
+def form_field(field: Json) -> Json:
+    """Describe a field of a form that may be null as one that may be missing."""
+    if {"type": "null"} not in field.get("anyOf", ()):
+        return field
+    field = optional_schema(Schema(field))
+    field.pop("default", None)
+    return field
 
 
 def is_of_pydantic(thing: object) -> bool:
@@ -10200,9 +10138,6 @@ class Unusable:
         raise NotImplementedError(self._said)
 
 
-warn_once = lru_cache(maxsize=1000)(warn)
-
-
 def no_effect(where: str, options: Iterable[str]) -> None:
     """Warn in one line, once, of options that mean nothing here."""
     if options:
@@ -10293,22 +10228,23 @@ class Tool(FamiliarEntry, ToolEntry):
     def failure(self, text: str) -> str:
         return f"Error calling tool {self.key!r}: {text}"
 
-    def result(self, value: Any) -> Json:
-        result = super().result(value)
+    def result(self, value: Any, handling: Handling) -> Json:
+        result = super().result(value, handling)
         if value is None or type(value) in (list, tuple):
-            result["content"] = [*blocks_of(value)]
+            result["content"] = [*self._blocks_of(value, handling)]
         if self._plain:
             result.pop("structuredContent", None)
         return result
 
-
-def blocks_of(value: Any) -> Iterator[Block]:
-    """A block for each item, also of the lists in a list."""
-    if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from blocks_of(item)
-    elif value is not None:
-        yield value if isinstance(value, Block) else Text(to_text(value))
+    def _blocks_of(self, value: Any, handling: Handling) -> Iterator[Block]:
+        """A block for each item, also of the lists in a list."""
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                yield from self._blocks_of(item, handling)
+        elif isinstance(value, Block):
+            yield value
+        elif value is not None:
+            yield Text(self.text_of(value, handling))
 
 
 class Prompt(FamiliarEntry, PromptEntry):
@@ -10327,8 +10263,8 @@ class FamiliarContents(ResourceContents):
 class Resource(FamiliarEntry, ResourceEntry):
     """A resource or a template."""
 
-    def contents(self, value: Any, uri: str) -> list[Any]:
-        contents = super().contents(value, uri)
+    def contents(self, value: Any, uri: str, handling: Handling) -> list[Any]:
+        contents = super().contents(value, uri, handling)
         return [*map(FamiliarContents.of, contents)]
 
 
@@ -10361,7 +10297,6 @@ FileResource = resource_of("path", file_content)
 
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from types import SimpleNamespace
 
 current_context: ContextVar[Any] = ContextVar("mcp_min")
 
@@ -10522,11 +10457,11 @@ class FamiliarSession(ServerSession):
         call = partial(call_with_context, handling.context(on_loop), call)
         return super().run_handler(handling, call, on_loop)
 
-    def completions(self, handling: Handling, key: tuple[str, str], ref: Json,
-                    argument: Json, context: Json) -> Any:
+    def complete(self, handling: Handling, key: tuple[str, str], ref: Json,
+                 argument: Json, context: Json) -> Any:
         complete = getattr(self.server, "_complete_any", None)
         if key in self.registry.completers or not complete:
-            return super().completions(handling, key, ref, argument, context)
+            return super().complete(handling, key, ref, argument, context)
         others = Fields.of({"arguments": context})
         call = partial(complete, Fields.of(ref), Fields.of(argument), others)
         return self.run_handler(handling, call, is_coroutine_function(complete)) or ()
@@ -10626,8 +10561,7 @@ class FastMCP(Server):
         return self._complete_others
 
     def _complete_others(self, fn: F) -> F:
-        with self._registry.lock:
-            self._registry.offer("completions")
+        self._registry.offer("completions")
         self._complete_any = fn
         return fn
 

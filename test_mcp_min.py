@@ -2057,6 +2057,7 @@ class Test7Amounts(unittest.TestCase):
             self.assertEqual(together(lambda: zoo().serve(reader, writer)), [None])
             wait_until(lambda: "RuntimeError: no" in stderr.getvalue())
 
+    @needs("inside")
     def test_an_http_request_closes_the_connection(self):
         """A web page must not call tools.  Fails if the body is still handled, or if
         more is read: the descriptor of a stream that was closed may be used again."""
@@ -4859,11 +4860,11 @@ class Test11Questions(unittest.TestCase):
             > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}
             < 0 {}
             > 1 tools/call {"name": "haiku"}
-            < 1 -32600 "cannot be asked: it did not declare sampling.  (A handler sees"
+            < 1 -32600 "2025-06-18 it did not declare sampling.  (A handler sees"
             > 2 tools/call {"name": "roots"}
             < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
             > 3 tools/call {"name": "visit"}
-            < 3 -32600 "revision 2025-06-18 has no elicitation.url"
+            < 3 -32600 "revision 2025-06-18 it did not declare elicitation.url"
             > 4 prompts/get {"name": "letter"}
             < $a elicitation/create {"message": "To whom?"}
             > $a {"action": "accept", "content": {"value": "Ada"}}
@@ -4871,7 +4872,7 @@ class Test11Questions(unittest.TestCase):
             # a revision without elicitation
             > handshake 2025-03-26
             > 5 prompts/get {"name": "letter"}
-            < 5 -32600 "revision 2025-03-26 has no elicitation.form"
+            < 5 -32600 "revision 2025-03-26 it did not declare elicitation.form"
             """)
 
     @needs("stateless")
@@ -5112,7 +5113,7 @@ class Test11Questions(unittest.TestCase):
                          [["bill", "sold"], [], [], []])
 
     def test_a_form_needs_fields(self):
-        self.assertRaisesRegex(ValueError, "properties", mcp_min.Form, dict, LATEST)
+        self.assertRaisesRegex(ValueError, "properties", mcp_min.form_of, dict, LATEST)
 
 
 # ======================================================================================
@@ -5500,7 +5501,7 @@ class Test12Lists(unittest.TestCase):
                 ("scheme", server.add_resource, "no address", str),
                 ("code must be an int", McpError, "oops", "no"),
                 ("message must be a str", McpError, -32000, {"a": 1}),
-                ("two choices have the same text", mcp_min.Form, [1, "1"], LATEST),
+                ("two choices have the same text", mcp_min.form_of, [1, "1"], LATEST),
                 ("role must be one of user", Message, None, "hi"),
                 ("16 bytes", lambda: Server("s", state_secret=b"swordfish")),
                 ("labels.* input_schema, output_schema",
@@ -10812,7 +10813,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         `io.modelcontextprotocol/skills` (SEP-2640)."""
         server = Server("tea", cache_ttl=60, cache_scope="public", capabilities={
             "extensions": {KEY + "skills": {}}, "resources": {}})
-        module = recipe(Server.method, "SKILLS = {}", server=server, Path=pathlib.Path,
+        module = recipe(None, "SKILLS = {}", server=server, Path=pathlib.Path,
                         sha256=hashlib.sha256, guess_type=mimetypes.guess_type)
         with tempfile.TemporaryDirectory() as name:
             for number in range(120):
@@ -11022,8 +11023,8 @@ class TestTasks(unittest.TestCase):
     def setUp(self):
         self.tasks, self.answers = {}, queue.Queue()
         self.server = Server("oven", capabilities=self.DECLARED)
-        self.push = recipe(  # what the documentation says of subscriptions
-            Server.subscription, "@server.subscription", server=self.server,
+        self.push = recipe(  # what the file says of extensions
+            None, "@server.subscription", server=self.server,
             TASKS=self.tasks, TASKS_EXTENSION=KEY + "tasks").push
         self.server.middleware(self.start)
         self.server.method("tasks/get")(lambda taskId: self.tasks[taskId])
@@ -11536,8 +11537,15 @@ def run_block(text, **names):
 
 
 def recipe(documented, first, **names):
-    """Run the example in a docstring: its indented lines from `first` on."""
-    lines = inspect.cleandoc(documented.__doc__).splitlines()
+    """Run the example in a docstring: its indented lines from `first` on.
+
+    documented: None for one in the comments of the file.
+    """
+    if documented is None:
+        comments = re.findall("(?m)^# ?(.*)", pathlib.Path(FILE).read_text("utf-8"))
+        lines = [line.rstrip() for line in comments]
+    else:
+        lines = inspect.cleandoc(documented.__doc__).splitlines()
     start = next(n for n, line in enumerate(lines) if line.lstrip().startswith(first))
     indent = len(lines[start]) - len(lines[start].lstrip())
     taken = itertools.takewhile(

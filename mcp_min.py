@@ -205,6 +205,29 @@ To extend a client (part III): a transport is two binary streams, its target;
 Client.request and Client.notify send what its other methods do not, Client.answer lets
 its handlers answer a question that came in another way, and `capabilities=` declares.
 
+What a client can make a server (part II) keep or do is limited; rates are not:
+
+        a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
+                                     bracket, a comma or a colon counts as 40 bytes, a
+                                     quote as 20: two million numbers
+        requests in flight           1,000, or 16 MiB of them in memory and one more,
+                                     each of a batch as all of it, until its handler
+                                     ends
+        ids and progress tokens      65,536 characters
+        messages of a batch          100, and 16 MiB of responses
+        notifications that wait      16 MiB; more are dropped
+        output that nobody reads     64 MiB; then the connection is closed
+        validation of arguments      500,000 steps: about a second
+        text that a pattern is tried on    20,000 characters
+        what a problem says          2,000 characters; 20 problems are listed
+        URIs that match templates    1,000 characters
+        values of a completion       100; `total` and `hasMore` tell of the others
+        a question to the client     an hour, whatever progress it reports
+        `listen`: who has not sent the secret    64 connections, for 5 seconds  [inside]
+
+No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
+time, because Python's `re` cannot be stopped.
+
 To extend the file itself, read in part I the comment above METHODS: how to add a
 revision, a method or a question.
 
@@ -3641,30 +3664,21 @@ class Unwind(BaseException):
     `except Exception` does not catch it.  BaseServerSession.handle does.
     """
 
-    def __init__(self, result: Json | None = None,
-                 error: McpError | None = None) -> None:
-        super().__init__(result, error)
-        self.result, self.error = result, error
+    def __init__(self, outcome: Outcome[Any]) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
 
 
 def misfit(text: str, error: ValueError, field: str) -> McpError:
     """The error for a value that does not fit; `data` has its first problem."""
-    data = getattr(error, "data", {"field": "", "issue": str(error)})
+    whole = {"field": field, "issue": str(error)}
+    data = getattr(error, "data", whole)
     return invalid_params(text, data["field"] or field, data["issue"])
 
 
 # What a client is notified of, as (key, item): of a change of a list (method, None), of
 # a resource (method, URI), of the user's own (key of the filter, item).
 Subscription = tuple[str, Any]
-
-
-class Subscriber(Protocol):
-    """Who is notified of changes."""
-
-    subscriptions: set[Subscription]
-
-    def notify(self, method: str, params: Json) -> None:
-        """Send a notification; does not block."""
 
 
 class Peer:
@@ -3692,7 +3706,7 @@ class Peer:
         """Send a notification that belongs to no request; does not block."""
         self.connection.send(notification(method, params), may_block=False)
 
-    def validate(self, request: IncomingRequest) -> None:
+    def validate(self, request: ServedRequest) -> None:
         """Raise McpError if this request cannot be served."""
         method = request.method
         if not self.version and method not in ("initialize", "ping"):
@@ -3762,30 +3776,28 @@ class Peer:
 
     # -- questions
 
-    def answers_to(self, request: IncomingRequest,
+    def answers_to(self, request: ServedRequest,
                    questions: dict[str, Question[Any]]) -> Json | None:
         """The answers, if the client need not be asked."""
         return None
 
     def check_declared(self, questions: dict[str, Question[Any]]) -> None:
-        """Raise McpError if questions need what the client did not declare."""
-        missing: Json = {}
+        """Raise McpError if a question needs what the client did not declare."""
+        declared, missing = self.client_capabilities, {}
         for question in questions.values():
-            if question.method in CLIENT_REQUESTS:
-                needed = undeclared(question.method, question.params,
-                                    self.client_capabilities, self.version)
-                for capability, details in needed.items():
-                    missing.setdefault(capability, {}).update(details)
-        if missing:
-            names = [".".join([name, *missing[name]]) for name in missing]
-            text = (f"The client cannot be asked: in revision {self.version} it did "
-                    f"not declare {', '.join(names)}.  (A handler sees what it can do "
-                    "in ctx.client_capabilities; a Client needs a handler, "
-                    "elicitation_handler= or another.)")
-            raise McpError(self.missing_code, text, {"requiredCapabilities": missing})
+            method, params = question.method, question.params
+            if method in CLIENT_REQUESTS:
+                missing = undeclared(method, params, declared, self.version)
+            for name, details in missing.items():
+                text = (f"The client cannot be asked: in revision {self.version} it "
+                        f"did not declare {'.'.join([name, *details])}.  (A handler "
+                        "sees what it can do in ctx.client_capabilities; a Client "
+                        "needs a handler, elicitation_handler= or another.)")
+                data = {"requiredCapabilities": missing}
+                raise McpError(self.missing_code, text, data)
 
     @contextmanager
-    def asked(self, request: IncomingRequest, questions: dict[str, Question[Any]],
+    def asked(self, request: ServedRequest, questions: dict[str, Question[Any]],
               timeout: float | None, may_block: bool,
               ) -> Iterator[dict[str, OutgoingRequest]]:
         """Send the questions; withdraw those that are not answered at the end.
@@ -3799,12 +3811,14 @@ class Peer:
                                "that would read its answer")
         seconds = INFINITE if timeout is None else timeout
         last_deadline = monotonic() + MAX_QUESTION_SECONDS
-        sent = {key: OutgoingRequest(self.connection, question.method, timeout=seconds,
-                                     last_deadline=last_deadline)
-                for key, question in questions.items()}
+        sent: dict[str, OutgoingRequest] = {}
         try:
-            for key, asked in sent.items():
-                asked.send(questions[key].params, with_token=True, may_block=may_block)
+            for key, question in questions.items():
+                asked = OutgoingRequest(
+                    self.connection, question.method, timeout=seconds,
+                    last_deadline=last_deadline)
+                sent[key] = asked
+                asked.send(question.params, with_token=True, may_block=may_block)
                 request.on_cancel(asked.cancel)
             yield sent
         finally:
@@ -3816,7 +3830,8 @@ class Peer:
 def wrap_structure(result: Json, value: object) -> None:
     """Put a value that is not an object into the result of a tool, in an object."""
     result["structuredContent"] = {"result": value}
-    result["_meta"] = {**as_object(result.get("_meta")), **WRAPPED}
+    meta = as_object(result.get("_meta"))
+    result["_meta"] = {**meta, **WRAPPED}
 
 
 def in_older_content(value: Any, version: str) -> Any:
@@ -4668,10 +4683,12 @@ class Handling:
     """
 
     def __init__(self, session: BaseServerSession, peer: Peer,
-                 request: IncomingRequest | None = None) -> None:
+                 request: ServedRequest | None = None) -> None:
         self.session, self.peer = session, peer
         self.request: Any = request
-        self.steps: Json = {} if peer.steps is None else peer.steps
+        self.steps: Json = {}
+        if peer.steps is not None:
+            self.steps = peer.steps
         self._asked: set[str] = set()         # keys of questions
         self._contexts: dict[bool, Any] = {}  # by is_async
 
@@ -4713,6 +4730,16 @@ class Handling:
             data = to_json_data(value)
             warn_once(f"mcp_min: {source}: {error}; sent as text, or NaN as null\n")
             return data
+
+    def text_of(self, value: Any, source: str) -> str:
+        """A text as it is, and other values as JSON."""
+        if is_text(value):
+            return str(value)
+        return write_json(self.json_of(value, source))
+
+
+def write_json(data: object) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
 class BaseContext(Generic[SentT]):
@@ -4798,7 +4825,7 @@ class BaseContext(Generic[SentT]):
         total: by default the length of the iterable, if it has one.
         """
         if total is None:
-            total = getattr(iterable, "__len__", lambda: None)()
+            total = operator.length_hint(iterable) or None
         due = 0.0
         for count, item in enumerate(iterable, 1):
             self.check_cancelled()
@@ -4818,7 +4845,8 @@ class BaseContext(Generic[SentT]):
         check_choice("level", level, LEVELS)
         if not self._peer.logs(level):
             return self._sent()
-        params = {"level": level, "data": self._handling.json_of(data, "a log message")}
+        data = self._handling.json_of(data, "a log message")
+        params = {"level": level, "data": data}
         if logger_name is not None:
             params["logger"] = logger_name
         return self.notify(LOG_MESSAGE, params)
@@ -4914,9 +4942,12 @@ class Context(BaseContext[None]):
         name = None
         if self._peer.names_urls:
             name = elicitation_id or os.urandom(8).hex()
+
+        def read(answer: Json) -> Elicited:
+            return Elicited(answer["action"], elicitation_id=name)
+
         params = wire_fields(mode="url", message=message, url=url, elicitation_id=name)
-        question = Question("elicitation/create", params, lambda answer: Elicited(
-            answer["action"], elicitation_id=name))
+        question = Question("elicitation/create", params, read)
         return self._ask_one(question, key, timeout)
 
     def sample(self, /, messages: Any, *, system_prompt: str | None = None,
@@ -4928,9 +4959,7 @@ class Context(BaseContext[None]):
         Blocks, see Context.  params: further parameters of the request, such as
         modelPreferences (client/sampling).
         """
-        if type(messages) is not list:
-            messages = [messages]
-        messages = [*map(message_of, messages)]
+        messages = [*map(message_of, listed(messages))]
         check_tool_results(messages)
         params = wire_fields(
             messages=messages, system_prompt=system_prompt, max_tokens=max_tokens,
@@ -4943,7 +4972,7 @@ class Context(BaseContext[None]):
 
         A root is a directory that the client lets this server work in.
         """
-        question = Question("roots/list", {}, lambda answer: list(answer["roots"]))
+        question = Question("roots/list", {}, operator.itemgetter("roots"))
         return self._ask_one(question, None, timeout)
 
     def ask(self, requests: dict[str, Json],
@@ -4968,14 +4997,17 @@ class Context(BaseContext[None]):
             McpError: the revision has no pings.
         """
         self._peer.check_method("ping")
-        return self._ask_one(Question("ping", {}, lambda _: None), None, timeout)
+        question: Question[None] = Question("ping", {}, lambda answer: None)
+        return self._ask_one(question, None, timeout)
 
     def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
-        answers = self._peer.answers_to(self._request, questions)
+        peer, request = self._peer, self._request
+        answers = peer.answers_to(request, questions)
         if answers is None:
-            with self._peer.asked(self._request, questions, timeout, True) as sent:
-                answers = {key: questions[key].read(key, asked.wait())
-                           for key, asked in sent.items()}
+            answers = {}
+            with peer.asked(request, questions, timeout, may_block=True) as sent:
+                for key, asked in sent.items():
+                    answers[key] = questions[key].read(key, asked.wait())
         return answers
 
     def _ask_one(self, question: Question[T], key: str | None,
@@ -5041,19 +5073,20 @@ class Question(Generic[T]):
 
 def question_of(request: Json, version: str) -> Question[Json]:
     """A Question in the words of the protocol, whose answer stays as it is."""
-    method, params = request.get("method", ""), request.get("params") or {}
+    method = request.get("method", "")
     if method not in CLIENT_REQUESTS:
         raise ValueError(f"a client cannot be asked this: {request}")
-    check_tool_results(member(params, "messages", list))
-    if method != "elicitation/create" or params.get("mode") == "url":
-        return Question(method, params, dict)
-    read = form_reader(form_of(params.get("requestedSchema"), version))
+    params = request.get("params") or {}
+    read: Any = dict
+    if method == "elicitation/create" and params.get("mode") != "url":
+        form = form_of(params.get("requestedSchema"), version)
+        read = form_reader(form)
 
-    def check(answer: Json) -> Json:
+    def checked(answer: Json) -> Json:
         read(answer)
         return answer
 
-    return Question(method, params, check)
+    return Question(method, params, checked)
 
 
 # Forms (client/elicitation, "Requested Schema").
@@ -5066,23 +5099,23 @@ class FormReader(HintReader):
 def form_of(requested: Any, version: str) -> Json:
     """The schema of a form; where one value is asked for, that makes it of the form."""
     if requested is None:  # consent only
-        form: Json = {"type": "object", "properties": {}}
-    elif isinstance(requested, dict):
-        form = requested
-    else:
+        requested = {"type": "object", "properties": {}}
+    form = requested
+    if not isinstance(requested, dict):
         form = choices_of(requested) or FormReader().read(requested)
         if form.get("type") != "object":
-            form = Schema({"type": "object", "properties": {"value": form},
-                           "required": ["value"]}, operator.itemgetter("value"))
+            whole = {"type": "object", "properties": {"value": form},
+                     "required": ["value"]}
+            form = Schema(whole, operator.itemgetter("value"))
     properties = form.get("properties")
     if form.get("type") != "object" or type(properties) is not dict:
         raise ValueError('a form needs "type": "object" and "properties"')
     for name, field in properties.items():
         if not fits_form(as_object(field), version):
             raise ValueError(f"{name}: a form of revision {version} asks for text, "
-                             f"numbers, booleans and choices of text, not for "
+                             "numbers, booleans and choices of text, not for "
                              f"{show(field)}")
-    return form
+    return form  # type: ignore[no-any-return]
 
 
 def choices_of(requested: Any) -> Schema | None:
@@ -5092,7 +5125,8 @@ def choices_of(requested: Any) -> Schema | None:
     choices = {str(choice): choice for choice in requested}
     if len(choices) < len(requested):
         raise ValueError(f"two choices have the same text: {show(requested)}")
-    return Schema({"type": "string", "enum": [*choices]}, choices.__getitem__)
+    schema = {"type": "string", "enum": [*choices]}
+    return Schema(schema, choices.get)
 
 
 def fits_form(field: Json, version: str) -> bool:
@@ -5190,10 +5224,6 @@ class Lifespan:
 # -- what is registered
 
 
-def write_json(data: object) -> str:
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
-
-
 RESULT_READERS: list[Callable[[Any], Any]] = []  # each may convert what was returned
 
 
@@ -5207,6 +5237,10 @@ def read_result(value: Any) -> Any:
 
 def parts_in(value: Any) -> Any:
     return value if type(value) in (list, tuple) else [value]
+
+
+def has_blocks(value: Any, kind: type = Block) -> bool:
+    return any(isinstance(part, kind) for part in parts_in(value))
 
 
 class Registration:
@@ -5224,9 +5258,7 @@ class Registration:
     def __init__(self, fn: Any, options: Json, key: str = "") -> None:
         name = options.get("name") or name_of(fn)
         known = self.option_names.split()
-        unknown = options.keys() - set(known)
-        if unknown:
-            raise unknown_option(name, unknown, known)
+        refuse_unknown(name, options.keys() - known, known)
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
         schema = fields.pop("inputSchema", None)
@@ -5238,19 +5270,14 @@ class Registration:
 
     @cached_property
     def descriptor(self) -> Json:  # not at the start, because it reads the docstring
-        return {self.key_field: self.key,
-                **wire_fields(description=self.signature.description or None),
-                **self.options, **self.own_fields()}
+        descriptor: Json = {self.key_field: self.key}
+        if self.signature.description:
+            descriptor["description"] = self.signature.description
+        return {**descriptor, **self.options, **self.own_fields()}
 
     def own_fields(self) -> Json:
         """The fields of the descriptor that other registrations do not have."""
         return {}
-
-    def text_of(self, value: Any, handling: Handling) -> str:
-        """A text as it is, and other values as JSON."""
-        if is_text(value):
-            return value  # type: ignore[no-any-return]
-        return write_json(handling.json_of(value, self.key))
 
 
 class ToolEntry(Registration):
@@ -5314,15 +5341,17 @@ class ToolEntry(Registration):
                 return result
             result["structuredContent"] = data
             wraps = self._output.wrapped and type(data) is not dict
-        elif any(isinstance(part, Block) for part in parts_in(value)):
-            return ToolResult([part if isinstance(part, Block)
-                               else self.text_of(part, handling)
-                               for part in parts_in(value)])
+        elif has_blocks(value):
+            parts = [part if isinstance(part, Block)
+                     else handling.text_of(part, self.key) for part in parts_in(value)]
+            return ToolResult(parts)
         else:
             data = handling.json_of(value, self.key)
-            result = ToolResult(value if is_text(value) else write_json(data), data)
-            has_schema = self._output.schema is not None
-            wraps = self._output.wrapped or not (has_schema or type(data) is dict)
+            text = data if is_text(value) else write_json(data)
+            result = ToolResult(text, data)
+            wraps = self._output.wrapped
+            if self._output.schema is None and type(data) is not dict:
+                wraps = True
         if wraps:
             wrap_structure(result, data)
         return result
@@ -5337,10 +5366,12 @@ class PromptEntry(Registration):
     def own_fields(self) -> Json:
         schema = self.signature.schema
         required = schema.get("required", ())
-        return {"arguments": [
-            wire_fields(name=name, description=parameter.get("description"),
-                        required=name in required)
-            for name, parameter in schema["properties"].items()]}
+        arguments = []
+        for name, parameter in schema["properties"].items():
+            description = parameter.get("description")
+            arguments.append(wire_fields(
+                name=name, description=description, required=name in required))
+        return {"arguments": arguments}
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
@@ -5377,16 +5408,17 @@ class ResourceEntry(Registration):
 
         That is text, bytes, data, ResourceContents or a list of those.
         """
-        parts = parts_in(value)
-        if not any(isinstance(part, ResourceContents) for part in parts):
-            parts = [value]  # data may be a list, too
+        parts = [value]  # data may be a list, too
+        if has_blocks(value, ResourceContents):
+            parts = parts_in(value)
         return [self._contents(part, uri, handling) for part in parts]
 
     def _contents(self, value: Any, uri: str, handling: Handling) -> ResourceContents:
         # Its `_meta` as well, as the official SDK does it, because some hosts look only
         # here for what a page may load.
-        fields: Json = {key: self.options[key] for key in ("mimeType", "_meta")
-                        if key in self.options}
+        fields = {**self.options}
+        for key in fields.keys() - {"mimeType", "_meta"}:
+            del fields[key]
         if isinstance(value, ResourceContents):
             return ResourceContents.of({"uri": uri, **fields, **value})
         if isinstance(value, (bytes, bytearray)):
@@ -5394,7 +5426,8 @@ class ResourceEntry(Registration):
             return ResourceContents(data=bytes(value), uri=uri, **fields)
         default = "text/plain" if is_text(value) else "application/json"
         fields.setdefault("mimeType", default)
-        return ResourceContents(self.text_of(value, handling), uri=uri, **fields)
+        text = handling.text_of(value, self.key)
+        return ResourceContents(text, uri=uri, **fields)
 
 
 CONTEXT_TYPES: list[Any] = [Context]  # of which handlers take one by annotation
@@ -5406,6 +5439,7 @@ class Registry:
     A Server fills it, and its sessions serve it, from any thread.  lists: the entries
     by key, for each key of a list.  completers: by prompt or template, and argument.
     methods: the user's own.  first_level: of log messages, until logging/setLevel.
+    subscribers: each has its `subscriptions`, and `notify`, which does not block.
     """
 
     def __init__(self, info: Json, instructions: str | None, first_level: str,
@@ -5420,7 +5454,7 @@ class Registry:
         self.middleware: list[Handler] = []
         self.completers: dict[tuple[str, str], Signature] = {}
         self.methods: dict[str, Signature] = {}
-        self.subscribers: set[Subscriber] = set()
+        self.subscribers: set[Any] = set()
         for capability in ["logging", *more_capabilities]:
             self.offer(capability)
 
@@ -5450,26 +5484,29 @@ class Registry:
         more = self._more_capabilities.get(capability, True)
         if more is False:
             return
-        details = dict(CAPABILITIES.get(capability, {}))
-        if type(more) is dict:
-            details.update(more)
-        elif more is not True:
+        if more is True:
+            more = {}
+        if type(more) is not dict:
             raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
                             f"not {more!r:.60}")
+        details = {**CAPABILITIES.get(capability, {}), **more}
+        for key in [key for key in details if details[key] is False]:
+            del details[key]
         with self.lock:
-            self.capabilities[capability] = {
-                key: value for key, value in details.items() if value is not False}
+            self.capabilities[capability] = details
 
     def description(self) -> Json:
         """What a client is told at first, besides `info`."""
         with self.lock:
-            return wire_fields(capabilities={**self.capabilities},
-                               instructions=self.instructions or None)
+            capabilities = {**self.capabilities}
+        return wire_fields(capabilities=capabilities, instructions=self.instructions)
 
     def changes(self) -> list[tuple[str, str]]:
         """The rows of CHANGES of those lists whose changes this server reports."""
-        return [row for name, row in CHANGES.items()
-                if declares(self.capabilities, f"{name}.listChanged")]
+        def reports(name: str) -> bool:
+            return declares(self.capabilities, f"{name}.listChanged")
+
+        return [CHANGES[name] for name in CHANGES if reports(name)]
 
     def resource_at(self, uri: str) -> tuple[ResourceEntry, Json]:
         """The resource or template that a URI belongs to, and its variables."""
@@ -5491,9 +5528,9 @@ class Registry:
 
     def publish(self, key: str, item: str | None, method: str, params: Json) -> None:
         """Notify the clients that have subscribed to an item of a key."""
+        change = key, item
         with self.lock:
-            wanted = [one for one in self.subscribers
-                      if (key, item) in one.subscriptions]
+            wanted = [one for one in self.subscribers if change in one.subscriptions]
         for subscriber in wanted:
             subscriber.notify(method, params)
 
@@ -5501,11 +5538,11 @@ class Registry:
         method = CHANGES[capability][0]
         self.publish(method, None, method, {})
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: Any) -> None:
         with self.lock:
             self.subscribers.add(subscriber)
 
-    def forget(self, subscriber: Subscriber) -> None:
+    def forget(self, subscriber: Any) -> None:
         with self.lock:
             self.subscribers.discard(subscriber)
 
@@ -5522,6 +5559,9 @@ def handles(*methods: str) -> Callable[[F], F]:
         METHOD_HANDLERS.update(dict.fromkeys(methods, function))
         return function
     return add
+
+
+LIMITS = ("max_message_bytes", "max_depth", "drain_seconds")  # of a connection
 
 
 class BaseServerSession(Session):
@@ -5548,13 +5588,11 @@ class BaseServerSession(Session):
         self._tapped = tapped and server._tapped
         self.inbox = Inbox()  # of the thread that serves
         self.run_soon = run_soon or self.inbox.call
-        workers = max_workers or self.options.max_workers
+        limits = {name: getattr(self.options, name) for name in LIMITS}
+        pool = ThreadPool("mcp worker", max_workers or self.options.max_workers)
         self.connection = ServerConnection(
-            self, reader, writer, own_input=own_input,
-            pool=ThreadPool("mcp worker", workers), runs_handlers=on_reader,
-            drain_seconds=self.options.drain_seconds,
-            max_message_bytes=self.options.max_message_bytes,
-            max_depth=self.options.max_depth)
+            self, reader, writer, own_input=own_input, pool=pool,
+            runs_handlers=on_reader, **limits)
         self.peer = Peer(self.registry, self.connection)
 
     # -- its life
@@ -5599,7 +5637,8 @@ class BaseServerSession(Session):
     # -- what the connection asks
 
     def allows_batches(self) -> bool:
-        return bool(self.peer.version) and REVISIONS[self.peer.version].batches
+        version = self.peer.version
+        return version in REVISIONS and REVISIONS[version].batches
 
     def is_for_reader(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
@@ -5620,12 +5659,14 @@ class BaseServerSession(Session):
         if method == INITIALIZED:
             self.registry.subscribe(self.peer)
         signature = self.registry.methods.get(method)
-        if (signature and method.startswith("notifications/")
-                and not self.connection.backlog_full()):
-            job = partial(self._call_given, Handling(self, self.peer), signature, params)
+        if signature is None or not method.startswith("notifications/"):
+            return
+        if not self.connection.backlog_full():
+            handling = Handling(self, self.peer)
+            job = partial(self.call_given, handling, signature, params)
             self.connection.call_back(job, size + REQUEST_COST)
 
-    def handle(self, request: IncomingRequest) -> Any:
+    def handle(self, request: Any) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
         params: Json = require_type(request.params, dict, "params")
         member(params, "_meta", dict)
@@ -5636,14 +5677,12 @@ class BaseServerSession(Session):
         except McpError as error:
             raise peer.translate(error) from None
         except Unwind as unwind:
-            if unwind.error:
-                raise unwind.error from None  # its code is the right one
-            result = as_object(unwind.result)
+            result = unwind.outcome()  # the code of its error is the right one
         if result is NO_RESPONSE_YET:
             return result
         return peer.finalize(request.method, result)
 
-    def peer_of(self, request: IncomingRequest) -> Peer:
+    def peer_of(self, request: ServedRequest) -> Peer:
         """The client as a request sees it."""
         return self.peer
 
@@ -5658,9 +5697,9 @@ class BaseServerSession(Session):
     def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
                     ctx: object, method: object, params: Json) -> Json:
         """Call a middleware; ctx and method are what another one has passed on."""
-        result = self.run_handler(handling, partial(
-            layer, handling.context(is_async=False), handling.request.method, params,
-            call_next))
+        ctx, method = handling.context(is_async=False), handling.request.method
+        call = partial(layer, ctx, method, params, call_next)
+        result = self.run_handler(handling, call)
         if not isinstance(result, dict):
             raise TypeError(f"middleware {name_of(layer)} returned no result")
         return result
@@ -5671,13 +5710,13 @@ class BaseServerSession(Session):
         handler = METHOD_HANDLERS.get(name)
         if handler:
             return handler(handling, params)
-        value = self._call_given(handling, self.registry.methods[name], params)
+        value = self.call_given(handling, self.registry.methods[name], params)
         data = handling.json_of(value, name)
         return data if type(data) is dict else wire_fields(result=data)
 
     # -- calling the functions of users
 
-    def _call_given(self, handling: Handling, signature: Signature, given: Json) -> Any:
+    def call_given(self, handling: Handling, signature: Signature, given: Json) -> Any:
         """Call one with what it takes of that which is given; `params` takes all."""
         names = [*signature.hint_schema["properties"]]
         if names == ["params"]:
@@ -5702,7 +5741,9 @@ class BaseServerSession(Session):
 
         strict_input is for tools: prompts, templates and completions only get strings.
         """
-        ctx = handling.context(signature.is_async) if signature.context else None
+        ctx = None
+        if signature.context:
+            ctx = handling.context(signature.is_async)
         try:
             kwargs = signature.bind(arguments, tool and self.options.strict_input, ctx)
         except ValidationError as error:
@@ -5728,15 +5769,6 @@ class BaseServerSession(Session):
         entry, arguments = self.registry.resource_at(uri)
         value = self.call(handling, entry.signature, arguments)
         return entry.contents(value, uri, handling)
-
-    def complete(self, handling: Handling, key: tuple[str, str], ref: Json,
-                 argument: Json, context: Json) -> Any:
-        """What the function for this argument returns; None if there is none."""
-        completer = self.registry.completers.get(key)
-        if completer is None:
-            return None
-        given = {"value": argument["value"], "context": context}
-        return self._call_given(handling, completer, given)
 
 
 # -- the method handlers
@@ -5778,17 +5810,15 @@ def handle_list(handling: Handling, params: Json) -> Json:
         entries = dict(registry.lists[list_key])
     keys = [*entries]
     cursor = params.get("cursor")
-    start = 0
     if cursor is not None:
         if cursor not in keys:
             raise invalid_params("Invalid cursor", "cursor",
                                  "not of this list, or no longer")
-        start = keys.index(cursor) + 1
-    end = start + handling.session.options.page_size
-    page = [dict(entries[key].descriptor) for key in keys[start:end]]
-    result: Json = {list_key: page}
-    if end < len(keys):
-        result["nextCursor"] = keys[end - 1]
+        keys = keys[keys.index(cursor) + 1:]
+    page = keys[:handling.session.options.page_size]
+    result: Json = {list_key: [{**entries[key].descriptor} for key in page]}
+    if len(page) < len(keys):
+        result["nextCursor"] = page[-1]
     return result
 
 
@@ -5859,6 +5889,7 @@ def handle_subscribe(handling: Handling, params: Json) -> Json:
 
 
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
+FOR_ALL = ("", "")  # the key of a function that completes what no other does
 
 
 @handles("completion/complete")
@@ -5868,32 +5899,39 @@ def handle_complete(handling: Handling, params: Json) -> Json:
     field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
     key = require_type(ref.get(field), str, f"ref.{field}")
     name = require_type(argument.get("name"), str, "argument.name")
-    require_type(argument.get("value"), str, "argument.value")
+    value = require_type(argument.get("value"), str, "argument.value")
     context = member(member(params, "context", dict), "arguments", dict)
-    session = handling.session
-    found = session.complete(handling, (key, name), ref, argument, context)
-    lists = session.registry.lists
-    if found is None and not (key in lists["prompts"]
-                              or key in lists["resourceTemplates"]):
+    registry = handling.session.registry
+    completers, lists = registry.completers, registry.lists
+    completer = completers.get((key, name)) or completers.get(FOR_ALL)
+    found = None
+    if completer:
+        given = {"value": value, "context": context, "ref": ref, "argument": argument}
+        found = handling.session.call_given(handling, completer, given)
+    elif key not in {**lists["prompts"], **lists["resourceTemplates"]}:
         raise invalid_params(f"Unknown prompt or template: {key:.200}",
                              f"ref.{field}", "there is no such prompt or template")
-    return completion_of(found)
+    return completion_of(handling, found)
 
 
-def completion_of(found: Any) -> Json:
+def completion_of(handling: Handling, found: Any) -> Json:
     """The result for what a function returned: texts, or a dict of the wire."""
-    completion: Json = {}
+    more: Json = {}
     if found and isinstance(found, dict):
-        completion = wire_fields(**found)
-        found = completion["values"]
-    values = [found] if is_text(found) else to_json_data([*(found or ())])
-    texts = [value if type(value) is str else write_json(value) for value in values]
-    return {"completion": {
-        "total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **completion,
-        "values": texts[:MAX_COMPLETIONS]}}
+        more = wire_fields(**found)
+        found = more["values"]
+    if is_text(found):
+        found = [found]
+    texts = [handling.text_of(value, "a completion") for value in found or ()]
+    completion = {"total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **more}
+    completion["values"] = texts[:MAX_COMPLETIONS]
+    return {"completion": completion}
 
 
 # -- the server
+
+
+INFO = ("name", "version", "title", "description", "icons", "website_url")
 
 
 class BaseServer:
@@ -5906,18 +5944,18 @@ class BaseServer:
 
     def __init__(self, options: Any) -> None:
         """options: an attribute for each of those that Server has."""
-        if min(options.page_size, options.max_workers) < 1 or options.drain_seconds < 0:
+        smallest = min(options.page_size, options.max_workers)
+        if smallest < 1 or options.drain_seconds < 0:
             raise ValueError("page_size and max_workers are 1 or more, "
                              "drain_seconds 0 or more")
-        self.name, self.version = options.name, options.version or "0"
         self._options = options
         self._lifespan = self._lifespan_class(self, options.lifespan)
-        info = wire_fields(
-            name=self.name, version=self.version, title=options.title,
-            description=options.description, icons=to_json_data(options.icons),
-            website_url=options.website_url)
-        self._registry = Registry(info, options.instructions, self._first_level,
-                                  options.capabilities or {})
+        given = {name: to_json_data(getattr(options, name)) for name in INFO}
+        info = {"version": "0", **wire_fields(**given)}
+        self.name, self.version = info["name"], info["version"]
+        more_capabilities = options.capabilities or {}
+        self._registry = Registry(
+            info, options.instructions, self._first_level, more_capabilities)
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> NoReturn:
@@ -8044,14 +8082,14 @@ class RequestPeer(Peer):
     names_urls = False
     _binding = ""  # the request that its state is valid for
 
-    def __init__(self, registry: Registry, request: IncomingRequest,
+    def __init__(self, registry: Registry, request: ServedRequest,
                  settings: StatelessSettings) -> None:
         super().__init__(registry, request.connection)
         self.settings = settings
         self._answers: Json = {}  # requestState holds these two
         self.steps: Json = {}
 
-    def validate(self, request: IncomingRequest) -> None:
+    def validate(self, request: ServedRequest) -> None:
         meta = request.params["_meta"]
         self.version = require_type(meta.get(META_VERSION), str, META_VERSION)
         if self.version not in MODERN_VERSIONS:
@@ -8136,7 +8174,7 @@ class RequestPeer(Peer):
             return McpError(INTERNAL_ERROR, error.message, error.data)
         return error
 
-    def answers_to(self, request: IncomingRequest,
+    def answers_to(self, request: ServedRequest,
                    questions: dict[str, Question[Any]]) -> Json:
         """The answers if all are here; else unwind.  See basic/patterns/mrtr.
 
@@ -8157,11 +8195,11 @@ class RequestPeer(Peer):
                     requests[key] = {"method": question.method,
                                      "params": question.params}
         except McpError as error:
-            raise Unwind(error=error) from None
+            raise Unwind(Outcome(None, error)) from None
         if requests:
             token = self._signed()
-            raise Unwind({"resultType": "input_required",
-                          "inputRequests": requests, "requestState": token})
+            raise Unwind(Outcome({"resultType": "input_required",
+                                  "inputRequests": requests, "requestState": token}))
         return answers
 
 
@@ -8171,7 +8209,7 @@ class ListenStream:
     See basic/patterns/subscriptions.
     """
 
-    def __init__(self, peer: RequestPeer, request: IncomingRequest) -> None:
+    def __init__(self, peer: RequestPeer, request: ServedRequest) -> None:
         self._peer, self.request = peer, request
         self.connection = request.connection
         self.subscriptions: set[Subscription] = set()
@@ -8213,7 +8251,7 @@ class StatelessSession(BaseServerSession):
 
     server: StatelessServer
 
-    def peer_of(self, request: IncomingRequest) -> Peer:
+    def peer_of(self, request: ServedRequest) -> Peer:
         meta = request.params.get("_meta") or {}
         # Capabilities without a version, before any handshake: the error of the
         # stateless revision names the missing key.
@@ -8755,11 +8793,13 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def _ask(self, questions: dict[str, Question[Any]],
                    timeout: float | None) -> Json:
-        answers = self._peer.answers_to(self._request, questions)
+        peer, request = self._peer, self._request
+        answers = peer.answers_to(request, questions)
         if answers is None:
-            with self._peer.asked(self._request, questions, timeout, False) as sent:
-                answers = {key: questions[key].read(key, await wait_async(asked))
-                           for key, asked in sent.items()}
+            answers = {}
+            with peer.asked(request, questions, timeout, may_block=False) as sent:
+                for key, asked in sent.items():
+                    answers[key] = questions[key].read(key, await wait_async(asked))
         return answers
 
     async def _ask_one(self, question: Question[T], key: str | None,
@@ -8898,7 +8938,7 @@ class AsyncRuntime(Lifespan):
         exits.callback(self._end_loop)
         super()._begin(exits)
 
-    def run(self, awaitable: Any, request: IncomingRequest | None = None,
+    def run(self, awaitable: Any, request: ServedRequest | None = None,
             until: float = INFINITE) -> Any:
         """Run a coroutine on the loop, and return its result; queue.Empty: too late."""
         try:
@@ -8916,7 +8956,7 @@ class AsyncRuntime(Lifespan):
             raise
         return outcome()
 
-    def _began(self, awaitable: Any, request: IncomingRequest | None,
+    def _began(self, awaitable: Any, request: ServedRequest | None,
                task: Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -9360,7 +9400,7 @@ host_thread = threading.local()  # active: a host's, which runs a handler now
 
 
 def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
-                       request: IncomingRequest | None) -> Any:
+                       request: ServedRequest | None) -> Any:
     """Let the host run a handler on a thread of its choice, and wait for it."""
     if getattr(host_thread, "active", False):
         return run()  # it is there
@@ -9451,6 +9491,10 @@ class HttpGuard:
 
 class InsideServer(BaseServer):
     """What a server has that runs inside of an application."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.threaded = options.threaded
 
     def listen(self, path: str) -> Listener:
         """Let hosts reach this server inside a running application; returns soon.
@@ -9703,56 +9747,20 @@ class Server(
         if __name__ == "__main__":
             server.run()
 
-    Handlers are `def`, and run on several threads.  Every method may be called from any
-    thread, even while serving.  The options:
-
-    name, version, title, description, website_url, icons: sent to the client.
-    instructions: how a model should use the server.
-    page_size: entries on a page of any list.
-    capabilities: merged into those that are declared; False takes away one of them, as
-    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
-    max_workers: handlers of a connection that run at once; more wait.
-    max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
-    drain_seconds: time for running handlers when the client hangs up.
-    mask_errors: send "Internal error" instead of the texts of exceptions.
-    strict_input: do not convert arguments, such as "5" for an int.
-    strict_results: what has no JSON form, NaN too, is an error of the tool that returns
-    it; by default it is sent as text, NaN as null, and a warning says so once.
-    lifespan: called with the server, returns a context manager.  That is entered before
-    the first connection is served and left after the last; handlers get its value as
-    `ctx.lifespan_context`.
+    A tool returns text (str), a content block such as Image, data (a dict, a dataclass,
+    a number, ...: JSON text and structured content), None, a ToolResult, or a list of
+    blocks.  A return annotation other than str, a block, None, Any or a bare list
+    becomes the outputSchema.  A parameter annotated Context is what it asks its client
+    with.  Handlers are `def`, and run on several threads.  Every method may be called
+    from any thread, even while serving.
 
     Handlers may be `async def`, too: all of them run on one event loop.  A lifespan may
     be an async context manager.  (chapter: asyncio)
 
-    cache_ttl: seconds that a client may cache lists and resources.
-    cache_scope: "private" or "public".
-    state_secret: bytes, the same in all processes that continue each other's requests.
-    In the stateless revision questions end the handler, by an exception that `except
-    Exception` does not catch, and the handler runs again from the top when the answers
-    have come; `timeout` is without effect.  So put side effects before a question into
-    `ctx.once`.  Only tools, prompts and resources can ask, and only on the handler's
-    own thread; give a `key` if the order of your questions may change.  Check
-    `client_capabilities` before you ask.  Answers so far and results of `once` travel
-    through the client.  They are signed for this request, so that the client cannot
-    change them, but it can read them: keep no secret there.  It may send the same state
-    again for 15 minutes, so code after the last question must tolerate a second run.
-    Replicas of a server share one `state_secret` of 32 random bytes; other servers must
-    not have it.  (chapter: stateless)
-
-    threaded: False runs all `def` handlers on the serving thread, one after the other,
-    as sqlite3, COM or Qt need it; `run` and `serve` can override this.
-    run_handler(job): must call job() on the right thread, now or later, so that every
-    handler runs there (Blender, Tk).  (chapter: inside)
-
-    trace: False: MCP_MIN_TRACE shows nothing of this server.  (chapter: trace)
-
-    A tool returns text (str), a content block such as Image, data (a dict, a dataclass,
-    a number, ...: JSON text and structured content), None, a ToolResult, or a list of
-    blocks.  A return annotation other than str, a block, None, Any or a bare list
-    becomes the outputSchema.
-
-    A lifespan that all handlers share:
+    name, version, title, description, website_url, icons: sent to the client.
+    instructions: how a model should use the server.
+    lifespan: called with the server, returns a context manager.  That is entered before
+    the first connection is served and left after the last:
 
         @contextlib.contextmanager
         def shelf(server):
@@ -9765,39 +9773,41 @@ class Server(
         def stock(item: str, ctx: Context) -> int:
             return ctx.lifespan_context.count(item)
 
-    What a client can make a server keep or do is limited; rates are not:
+    mask_errors: send "Internal error" instead of the texts of exceptions.
+    strict_input: do not convert arguments, such as "5" for an int.
+    strict_results: what has no JSON form, such as NaN, is an error of the tool that
+    returns it.  By default it is sent as text, NaN as null, and stderr says so once.
+    page_size: entries on a page of any list.
+    capabilities: merged into those that are declared; False takes away one of them, as
+    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
+    max_workers: handlers of a connection that run at once; more wait.
+    max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
+    drain_seconds: time for running handlers when the client hangs up.
 
-        a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
-                                     bracket, a comma or a colon counts as 40 bytes, a
-                                     quote as 20: two million numbers
-        requests in flight           1,000, or 16 MiB of them in memory and one more,
-                                     each of a batch as all of it, until its handler
-                                     ends
-        ids and progress tokens      65,536 characters
-        messages of a batch          100, and 16 MiB of responses
-        notifications that wait      16 MiB; more are dropped
-        output that nobody reads     64 MiB; then the connection is closed
-        validation of arguments      500,000 steps: about a second
-        text that a pattern is tried on    20,000 characters
-        what a problem says          2,000 characters; 20 problems are listed
-        URIs that match templates    1,000 characters
-        values of a completion       100; `total` and `hasMore` tell of the others
-        a question to the client     an hour, whatever progress it reports
-        `listen`: who has not sent the secret    64 connections, for 5 seconds  [inside]
+    threaded: False runs all `def` handlers on the serving thread, one after the other,
+    as sqlite3, COM or Qt need it; `run` and `serve` can override this.
+    run_handler(job): must call job() on the right thread, now or later, so that every
+    handler runs there (Blender, Tk).  (chapter: inside)
 
-    No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
-    time, because Python's `re` cannot be stopped.
+    cache_ttl: seconds that a client may cache lists and resources.
+    cache_scope: "private" or "public".
+    state_secret: 32 random bytes that the replicas of a server share, and no other.
+    In the stateless revision a question ends the handler, by an exception that `except
+    Exception` does not catch, and the handler runs again from the top when the answers
+    have come; `timeout` is without effect.  So put side effects before a question into
+    `ctx.once`; code after the last one must tolerate a second run.  Only tools, prompts
+    and resources can ask, and only on the handler's own thread; give a `key` if the
+    order of your questions may change.  Answers so far and results of `once` travel
+    through the client for up to 15 minutes.  They are signed, so that it cannot change
+    them, but it can read them: keep no secret there.  (chapter: stateless)
 
-    The revisions 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25 have a handshake.
-    2026-07-28 has none: it is stateless.  [stateless]
-    All have tools, resources, prompts, completion, progress, cancellation, logging,
-    sampling and roots.  They differ in:
+    trace: False: MCP_MIN_TRACE shows nothing of this server.  (chapter: trace)
 
-        initialize, ping, logging/setLevel, resources/subscribe    until 2025-11-25
-        server/discover, subscriptions/listen    since 2026-07-28  [stateless]
-        batches                                                    until 2025-03-26
-        structured output, resource links, forms (elicitation)     since 2025-06-18
-        URLs (elicitation)                                         since 2025-11-25
+    It serves the revisions 2024-11-05, 2025-03-26, 2025-06-18 and 2025-11-25.
+    It also serves 2026-07-28, which has no handshake: it is stateless.  [stateless]
+    Batches are in the first two, structured output, resource links and forms since
+    2025-06-18, URLs in questions since 2025-11-25.  What a client can make a server
+    keep is limited: `help(mcp_min)` has the figures.
     """
 
     _session_class = ServerSession
@@ -10244,7 +10254,7 @@ class Tool(FamiliarEntry, ToolEntry):
         elif isinstance(value, Block):
             yield value
         elif value is not None:
-            yield Text(self.text_of(value, handling))
+            yield Text(handling.text_of(value, self.key))
 
 
 class Prompt(FamiliarEntry, PromptEntry):
@@ -10457,15 +10467,6 @@ class FamiliarSession(ServerSession):
         call = partial(call_with_context, handling.context(on_loop), call)
         return super().run_handler(handling, call, on_loop)
 
-    def complete(self, handling: Handling, key: tuple[str, str], ref: Json,
-                 argument: Json, context: Json) -> Any:
-        complete = getattr(self.server, "_complete_any", None)
-        if key in self.registry.completers or not complete:
-            return super().complete(handling, key, ref, argument, context)
-        others = Fields.of({"arguments": context})
-        call = partial(complete, Fields.of(ref), Fields.of(argument), others)
-        return self.run_handler(handling, call, is_coroutine_function(complete)) or ()
-
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",
            "strict_input_validation": "strict_input"}  # options of FastMCP: of Server
@@ -10482,7 +10483,6 @@ class FastMCP(Server):
     """
 
     _session_class = FamiliarSession
-    _complete_any: Any = None  # completes all arguments that have no function
     _first_level = "debug"  # the SDK filters nothing before a level was set
     get_context = staticmethod(get_context)
     _mcp_server = Unusable("FastMCP._mcp_server", REGISTER)
@@ -10556,14 +10556,19 @@ class FastMCP(Server):
 
         Then the function is called with ref, argument and context, as in the SDK.
         """
+        register = super().completion(ref, argument)
         if ref:
-            return super().completion(ref, argument)
-        return self._complete_others
+            return register
 
-    def _complete_others(self, fn: F) -> F:
-        self._registry.offer("completions")
-        self._complete_any = fn
-        return fn
+        def add(fn: F) -> F:
+            def complete(ref: Json, argument: Json, context: Json) -> Any:
+                others = Fields.of({"arguments": context})
+                return fn(Fields.of(ref), Fields.of(argument), others)
+
+            register(complete)
+            return fn
+
+        return add
 
     # -- looking at it
 

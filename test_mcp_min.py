@@ -11692,7 +11692,8 @@ class TestReference(unittest.TestCase):
 
     @needs("server", "client", "stateless")
     def test_the_revisions_and_limits_that_are_listed(self):
-        doc, of_client = (" ".join(c.__doc__.split()) for c in (Server, Client))
+        doc, of_client, of_server = (
+            " ".join(thing.__doc__.split()) for thing in (mcp_min, Client, Server))
         for number in (mcp_min.MAX_REQUESTS, mcp_min.MAX_ID, mcp_min.MAX_STEPS,
                        mcp_min.MAX_URI):
             self.assertIn(f"{number:,}", doc)
@@ -11701,7 +11702,7 @@ class TestReference(unittest.TestCase):
         for number in mcp_min.MAX_ENTRIES, mcp_min.MAX_QUESTIONS, mcp_min.MAX_ROUNDS:
             self.assertIn(f" {number:,}", of_client)
         self.assertLessEqual(set(mcp_min.REVISIONS),
-                             {*re.findall(r"\d{4}-\d\d-\d\d", doc)})
+                             {*re.findall(r"\d{4}-\d\d-\d\d", of_server)})
 
 
 # ======================================================================================

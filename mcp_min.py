@@ -4714,13 +4714,13 @@ class Handling:
             self._asked.add(key)
         return key
 
-    def json_of(self, value: object, source: str) -> Any:
+    def json_of(self, value: Any, source: str) -> Any:
         """The JSON data of what a handler returned or logs; source: which one.
 
         Raises:
             TypeError, ValueError: it has none, and the server has strict_results.
         """
-        if isinstance(value, abc.Iterator):
+        if hasattr(type(value), "__next__"):
             value = [*value]  # it can be read only once
         try:
             return to_json_data(value, strict=True)
@@ -5239,10 +5239,6 @@ def parts_in(value: Any) -> Any:
     return value if type(value) in (list, tuple) else [value]
 
 
-def has_blocks(value: Any, kind: type = Block) -> bool:
-    return any(isinstance(part, kind) for part in parts_in(value))
-
-
 class Registration:
     """A registered function: its signature, and its descriptor in a list.
 
@@ -5317,44 +5313,44 @@ class ToolEntry(Registration):
 
     def result(self, value: Any, handling: Handling) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
-        if self._output.schema is None:
-            if is_text(value):
-                content = [{"type": "text", "text": str(value)}]
-                return {"content": content, "isError": False}
-            if value is None:
-                return ToolResult()
-        result = self._result_of(read_result(value), handling)
-        if self._output.schema is not None and not result.is_error:
-            data = result.structured_content
+        has_schema = self._output.schema is not None
+        if is_text(value) and not has_schema:
+            return text_result(str(value))
+        result = self._result_of(read_result(value), has_schema, handling)
+        if has_schema and result["isError"] is not True:
+            data = result.get("structuredContent")
             problems = "; ".join(self._output.problems(data))
             if problems:  # with the value, so that a model can read it all the same
                 raise ValueError("the result does not fit the output schema: "
                                  f"{problems}; it is: {json.dumps(data)[:500]}")
         return result
 
-    def _result_of(self, value: Any, handling: Handling) -> ToolResult:
+    def _result_of(self, value: Any, has_schema: bool, handling: Handling) -> Json:
+        if value is None and not has_schema:
+            return ToolResult()
+        parts, wraps = parts_in(value), self._output.wrapped
         if isinstance(value, ToolResult):
-            # Clients read `isError` by key.
-            result = ToolResult.of({"isError": False, **value})
+            result = {"isError": False, **value}  # clients read it by key
             data = handling.json_of(value.structured_content, self.key)
-            if data is None:
-                return result
-            result["structuredContent"] = data
-            wraps = self._output.wrapped and type(data) is not dict
-        elif has_blocks(value):
-            parts = [part if isinstance(part, Block)
-                     else handling.text_of(part, self.key) for part in parts_in(value)]
-            return ToolResult(parts)
+            if data is None or type(data) is dict:
+                wraps = False
+        elif any(isinstance(part, Block) for part in parts):
+            return ToolResult([part if isinstance(part, Block)
+                               else handling.text_of(part, self.key) for part in parts])
         else:
             data = handling.json_of(value, self.key)
-            text = data if is_text(value) else write_json(data)
-            result = ToolResult(text, data)
-            wraps = self._output.wrapped
-            if self._output.schema is None and type(data) is not dict:
+            result = text_result(data if is_text(value) else write_json(data))
+            if not has_schema and type(data) is not dict:
                 wraps = True
         if wraps:
             wrap_structure(result, data)
+        elif data is not None:
+            result["structuredContent"] = data
         return result
+
+
+def text_result(text: str) -> Json:
+    return {"content": [{"type": "text", "text": text}], "isError": False}
 
 
 class PromptEntry(Registration):
@@ -5408,9 +5404,9 @@ class ResourceEntry(Registration):
 
         That is text, bytes, data, ResourceContents or a list of those.
         """
-        parts = [value]  # data may be a list, too
-        if has_blocks(value, ResourceContents):
-            parts = parts_in(value)
+        parts = parts_in(value)
+        if not any(isinstance(part, ResourceContents) for part in parts):
+            parts = [value]  # data may be a list, too
         return [self._contents(part, uri, handling) for part in parts]
 
     def _contents(self, value: Any, uri: str, handling: Handling) -> ResourceContents:
@@ -5669,7 +5665,8 @@ class BaseServerSession(Session):
     def handle(self, request: Any) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
         params: Json = require_type(request.params, dict, "params")
-        member(params, "_meta", dict)
+        if "_meta" in params:
+            member(params, "_meta", dict)
         peer = self.peer_of(request)
         peer.validate(request)
         try:
@@ -5688,11 +5685,12 @@ class BaseServerSession(Session):
 
     def _dispatch(self, handling: Handling, params: Json) -> Any:
         """Call the handler of a request, through the middleware."""
+        if handling.request.on_reader or not self.registry.middleware:
+            return self._call_method(handling, None, None, params)
         call: Handler = partial(self._call_method, handling)
-        if not handling.request.on_reader:
-            for layer in reversed(self.registry.middleware):
-                call = partial(self._call_layer, handling, layer, call)
-        return call(None, handling.request.method, params)
+        for layer in reversed(self.registry.middleware):
+            call = partial(self._call_layer, handling, layer, call)
+        return call(None, None, params)
 
     def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
                     ctx: object, method: object, params: Json) -> Json:

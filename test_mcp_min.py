@@ -828,7 +828,7 @@ class Test3Messages(unittest.TestCase):
     @clause("2025-11-25/basic/transports", "**MUST NOT** contain embedded newlines")
     @both_eras
     def test_a_malformed_line_gets_one_error_and_the_session_goes_on(self, era):
-        with wire(zoo()) as client:
+        with quiet(), wire(zoo()) as client:
             play(client, "", era)
             for label, sent, expected in self.LINES:
                 if era == "modern" and b"tools/call" in sent:
@@ -5226,6 +5226,53 @@ class Test12Tools(unittest.TestCase):
                 """, era="legacy")
         for sent in names.values():
             self.assertNotRegex(sent, "swordfish|TypeError|set")
+
+    @both_eras
+    def test_what_has_no_json_form_is_text_and_a_warning_or_an_error(self, era):
+        class Thing:
+            def __str__(self):
+                return "a thing"
+
+        def odd(name: str) -> dict:
+            return {"x": {"thing": Thing(), "nan": math.nan, "text": "a"}[name]}
+
+        def items():
+            return iter([1, Thing()])
+
+        script = paired("""
+            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}
+            < 1 %s
+            > 2 tools/call {"name": "odd", "arguments": {"name": "nan"}}
+            < 2 %s
+            > 3 tools/call {"name": "odd", "arguments": {"name": "text"}}
+            < 3 {"structuredContent": {"x": "a"}}
+            > 4 tools/call {"name": "items"}
+            < 4 %s
+            > 5 resources/read {"uri": "r://items"}
+            < 5 %s
+            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}
+            < 1 {}
+            """)
+        for strict, *expected in (
+                (False, '{"structuredContent": {"x": "a thing"}}',
+                 '{"structuredContent": {"x": null}}',
+                 '{"structuredContent": {"result": [1, "a thing"]}}',
+                 r'{"contents": [{"text": "[1, \"a thing\"]"}]}'),
+                (True, '{"isError": true, "content": [{"text": '
+                 '"TypeError: Thing cannot be written as JSON"}]}',
+                 '{"isError": true, "content": [{"text": '
+                 '"ValueError: nan is not JSON"}]}',
+                 '{"isError": true}', '-32603 "Thing cannot be written as JSON"')):
+            mcp_min.warn_once.cache_clear()
+            with self.subTest(strict), quiet() as stderr:
+                server = server_of(odd, items, strict_results=strict)
+                server.add_resource("r://items", items)
+                play(server, script % tuple(expected), era)
+                told = re.findall("mcp_min: (.*?): (Thing|nan) .*; sent as text",
+                                  stderr.getvalue())
+                self.assertEqual(told, [] if strict else [
+                    ("odd", "Thing"), ("odd", "nan"), ("items", "Thing"),
+                    ("r://items", "Thing")])
 
     @both_eras
     def test_blocks_are_content_and_all_else_is_data(self, era):

@@ -3750,8 +3750,7 @@ class Peer:
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.
         if value is not None and type(value) is not dict:
-            result = {**result}
-            wrap_structure(result, value)
+            return in_object(result, value)
         return result
 
     def translate(self, error: McpError) -> McpError:
@@ -3827,11 +3826,15 @@ class Peer:
                 request.forget(asked.cancel)
 
 
-def wrap_structure(result: Json, value: object) -> None:
-    """Put a value that is not an object into the result of a tool, in an object."""
-    result["structuredContent"] = {"result": value}
-    meta = as_object(result.get("_meta"))
-    result["_meta"] = {**meta, **WRAPPED}
+def with_meta(message: Json, more: Json) -> Json:
+    """A copy of a result, or of params, with more in its `_meta`."""
+    meta = as_object(message.get("_meta"))
+    return {**message, "_meta": {**meta, **more}}
+
+
+def in_object(result: Json, value: object) -> Json:
+    """The result of a tool with a value that is not an object, in an object."""
+    return with_meta({**result, "structuredContent": {"result": value}}, WRAPPED)
 
 
 def in_older_content(value: Any, version: str) -> Any:
@@ -5343,8 +5346,8 @@ class ToolEntry(Registration):
             if not has_schema and type(data) is not dict:
                 wraps = True
         if wraps:
-            wrap_structure(result, data)
-        elif data is not None:
+            return in_object(result, data)
+        if data is not None:
             result["structuredContent"] = data
         return result
 
@@ -8066,8 +8069,8 @@ class StatelessSettings:
         if secret is not None and len(secret) < 16:
             raise ValueError("state_secret must be at least 16 bytes")
         self.secret = secret or os.urandom(32)
-        self.cache_hints = {"ttlMs": int(options.cache_ttl * 1000),
-                            "cacheScope": options.cache_scope}
+        milliseconds = int(options.cache_ttl * 1000)
+        self.cache_hints = {"ttlMs": milliseconds, "cacheScope": options.cache_scope}
         self.cacheable = {*CACHEABLE}
         self.grants: dict[str, Signature] = {}
 
@@ -8150,18 +8153,19 @@ class RequestPeer(Peer):
 
         secret = self.settings.secret
         text = f"{body}.{self._binding}"
-        return hmac.new(secret, text.encode(), "sha256").hexdigest()
+        seal = hmac.new(secret, text.encode(), "sha256")
+        return seal.hexdigest()
 
     def describe(self, params: Json) -> Json:
         """The result of `server/discover` (basic/discover)."""
         return {"supportedVersions": MODERN_VERSIONS, **self.registry.description()}
 
     def finalize(self, method: str, result: Json) -> Json:
-        meta = {**as_object(result.get("_meta")), META_SERVER: self.registry.info}
-        result = {"resultType": "complete", **result, "_meta": meta}
-        if method in self.settings.cacheable and result["resultType"] == "complete":
+        result = {"resultType": "complete", **result}
+        is_complete = result["resultType"] == "complete"
+        if is_complete and method in self.settings.cacheable:
             result = {**self.settings.cache_hints, **result}
-        return result
+        return with_meta(result, {META_SERVER: self.registry.info})
 
     def translate(self, error: McpError) -> McpError:
         """The error as it is sent in this revision (basic, "Error Codes")."""
@@ -8195,9 +8199,9 @@ class RequestPeer(Peer):
         except McpError as error:
             raise Unwind(Outcome(None, error)) from None
         if requests:
-            token = self._signed()
-            raise Unwind(Outcome({"resultType": "input_required",
-                                  "inputRequests": requests, "requestState": token}))
+            result = {"resultType": "input_required", "inputRequests": requests}
+            result["requestState"] = self._signed()
+            raise Unwind(Outcome(result))
         return answers
 
 
@@ -8237,11 +8241,11 @@ class ListenStream:
         self.request.notify(method, self._marked(params), may_block=False)
 
     def end(self) -> None:
-        self.request.respond(self._peer.finalize(LISTEN, self._marked({})))
+        result = self._marked({})
+        self.request.respond(self._peer.finalize(LISTEN, result))
 
     def _marked(self, params: Json) -> Json:
-        meta = {**as_object(params.get("_meta")), META_SUBSCRIPTION: self.request.id}
-        return {**params, "_meta": meta}
+        return with_meta(params, {META_SUBSCRIPTION: self.request.id})
 
 
 class StatelessSession(BaseServerSession):
@@ -8264,10 +8268,11 @@ class StatelessSession(BaseServerSession):
 
     def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
+        def is_ours(one: object) -> bool:
+            return isinstance(one, ListenStream) and one.connection is self.connection
+
         with self.registry.lock:
-            streams = [one for one in self.registry.subscribers
-                       if isinstance(one, ListenStream)
-                       and one.connection is self.connection]
+            streams = [*filter(is_ours, self.registry.subscribers)]
         for stream in streams:
             stream.end()
             self.registry.forget(stream)
@@ -8328,9 +8333,10 @@ def handle_listen(handling: Handling, params: Json) -> Any:
         raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
     wanted = require_type(params.get("notifications"), dict, "notifications")
     granted = {}
-    for key, signature in [*peer.settings.grants.items()]:
+    for key, signature in peer.settings.grants.copy().items():
         if wanted.get(key) is not None:
-            granted[key] = session.bound(handling, signature, {"wanted": wanted[key]})()
+            grant = session.bound(handling, signature, {"wanted": wanted[key]})
+            granted[key] = grant()
     stream = ListenStream(peer, request)
     acknowledgement = encode(stream.grant(wanted, granted))
     with session.registry.lock, connection.lock:
@@ -9830,7 +9836,8 @@ class Server(
         known = ["name", "version", *options_of(Server.__init__)]
         refuse_unknown("Server", unknown, known)
         self._tapped = trace is not False  # trace
-        super().__init__(SimpleNamespace(**{name: given[name] for name in known}))
+        options = {name: given[name] for name in known}
+        super().__init__(SimpleNamespace(**options))
 
     def run(self,
             *, threaded: bool | None = None,  # inside

@@ -3673,7 +3673,8 @@ def misfit(text: str, error: ValueError, field: str) -> McpError:
     """The error for a value that does not fit; `data` has its first problem."""
     whole = {"field": field, "issue": str(error)}
     data = getattr(error, "data", whole)
-    return invalid_params(text, data["field"] or field, data["issue"])
+    path = data["field"] or field
+    return invalid_params(text, path, data["issue"])
 
 
 # What a client is notified of, as (key, item): of a change of a list (method, None), of
@@ -3718,11 +3719,10 @@ class Peer:
     def check_method(self, method: str) -> None:
         """Raise McpError if this revision, or this server, does not have a method."""
         row = self.methods.get(method)
-        if row is None:
-            known = method in self.registry.methods
-        else:
-            known = not row.capability or declares(
-                self.registry.capabilities, row.capability)
+        known = method in self.registry.methods
+        if row:
+            needed, declared = row.capability, self.registry.capabilities
+            known = not needed or declares(declared, needed)
         if not known:
             raise method_not_found(method)
 
@@ -3834,7 +3834,8 @@ def with_meta(message: Json, more: Json) -> Json:
 
 def in_object(result: Json, value: object) -> Json:
     """The result of a tool with a value that is not an object, in an object."""
-    return with_meta({**result, "structuredContent": {"result": value}}, WRAPPED)
+    result = {**result, "structuredContent": {"result": value}}
+    return with_meta(result, WRAPPED)
 
 
 def in_older_content(value: Any, version: str) -> Any:
@@ -4858,10 +4859,8 @@ class BaseContext(Generic[SentT]):
         def debug(self, data: object, logger_name: str | None = None) -> SentT: ...
         info = notice = warning = error = critical = alert = emergency = debug
     else:
-        debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
-        notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
-        error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
-        alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
+        debug, info, notice, warning, error, critical, alert, emergency = map(
+            partial(partialmethod, log), LEVELS)
 
     def notify(self, method: str, params: Json | None = None) -> SentT:
         """Send any notification, unless the request has been answered."""
@@ -5498,7 +5497,8 @@ class Registry:
         """What a client is told at first, besides `info`."""
         with self.lock:
             capabilities = {**self.capabilities}
-        return wire_fields(capabilities=capabilities, instructions=self.instructions)
+        instructions = self.instructions or None
+        return wire_fields(capabilities=capabilities, instructions=instructions)
 
     def changes(self) -> list[tuple[str, str]]:
         """The rows of CHANGES of those lists whose changes this server reports."""
@@ -5825,12 +5825,11 @@ def handle_list(handling: Handling, params: Json) -> Json:
 
 @handles("tools/call")
 def handle_tools_call(handling: Handling, params: Json) -> Json:
-    tool: ToolEntry
     session = handling.session
     tool, arguments = entry_named(session, "tools", params)
     try:
         value = session.call(handling, tool.signature, arguments, tool=True)
-        return tool.result(value, handling)
+        return tool.result(value, handling)  # type: ignore[no-any-return]
     except (McpError, Unwind):
         raise
     except ToolError as error:
@@ -5845,10 +5844,9 @@ def handle_tools_call(handling: Handling, params: Json) -> Json:
 
 @handles("prompts/get")
 def handle_prompts_get(handling: Handling, params: Json) -> Json:
-    prompt: PromptEntry
     prompt, arguments = entry_named(handling.session, "prompts", params)
     value = handling.session.call(handling, prompt.signature, arguments)
-    return prompt.result(value)
+    return prompt.result(value)  # type: ignore[no-any-return]
 
 
 def entry_named(session: BaseServerSession, list_key: str, params: Json,
@@ -5952,7 +5950,8 @@ class BaseServer:
         self._options = options
         self._lifespan = self._lifespan_class(self, options.lifespan)
         given = {name: to_json_data(getattr(options, name)) for name in INFO}
-        info = {"version": "0", **wire_fields(**given)}
+        info = wire_fields(**given)
+        info.setdefault("version", "0")
         self.name, self.version = info["name"], info["version"]
         more_capabilities = options.capabilities or {}
         self._registry = Registry(

@@ -5253,15 +5253,14 @@ class Test12Tools(unittest.TestCase):
             > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}
             < 1 {}
             """)
+        failed = '{"isError": true, "content": [{"text": "%s"}]}'
         for strict, *expected in (
                 (False, '{"structuredContent": {"x": "a thing"}}',
                  '{"structuredContent": {"x": null}}',
                  '{"structuredContent": {"result": [1, "a thing"]}}',
                  r'{"contents": [{"text": "[1, \"a thing\"]"}]}'),
-                (True, '{"isError": true, "content": [{"text": '
-                 '"TypeError: Thing cannot be written as JSON"}]}',
-                 '{"isError": true, "content": [{"text": '
-                 '"ValueError: nan is not JSON"}]}',
+                (True, failed % "TypeError: Thing cannot be written as JSON",
+                 failed % "ValueError: nan is not JSON",
                  '{"isError": true}', '-32603 "Thing cannot be written as JSON"')):
             mcp_min.warn_once.cache_clear()
             with self.subTest(strict), quiet() as stderr:

@@ -3719,8 +3719,9 @@ class Peer:
     def check_method(self, method: str) -> None:
         """Raise McpError if this revision, or this server, does not have a method."""
         row = self.methods.get(method)
-        known = method in self.registry.methods
-        if row:
+        if row is None:
+            known = method in self.registry.methods
+        else:
             needed, declared = row.capability, self.registry.capabilities
             known = not needed or declares(declared, needed)
         if not known:
@@ -5316,7 +5317,7 @@ class ToolEntry(Registration):
     def result(self, value: Any, handling: Handling) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
         has_schema = self._output.schema is not None
-        if is_text(value) and not has_schema:
+        if not has_schema and is_text(value):
             return text_result(str(value))
         result = self._result_of(read_result(value), has_schema, handling)
         if has_schema and result["isError"] is not True:

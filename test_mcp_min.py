@@ -7269,6 +7269,21 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertEqual(client.request("fake/answers")["answers"],
                          [["deep", -32700], [2, -32801]])
 
+    def test_a_malformed_question_and_a_bad_answer_get_an_error(self):
+        """Fails (no response) if only what was read, or what is JSON, is answered."""
+        client = self.fake({"sampling_handler": lambda *_: {"content": object()}},
+                           start="answers = []",
+                           answer="answers.append([id, message['error']['code']])",
+                           answers="result(answers=answers)")
+        with quiet():
+            say(client, '{"jsonrpc":"2.0","id":"m","method":5}',
+                '{"jsonrpc":"1.0","id":"v","method":"ping"}',
+                '{"jsonrpc":"2.0","id":"p","method":"roots/list","params":[1]}',
+                '{"jsonrpc":"2.0","id":"j","method":"sampling/createMessage",'
+                '"params":{"messages":[]}}', OK)
+            wait_until(lambda: sorted(client.request("fake/answers")["answers"]) == [
+                ["j", -32603], ["m", -32600], ["p", -32602], ["v", -32600]])
+
     def test_close_while_another_thread_connects_leaves_nothing(self):
         """Fails (a pipe stays open; it takes 4 s) if nobody reads to the end."""
         client = Client(fake())

@@ -46,7 +46,7 @@ answered or cancelled, or when the connection ends.  The code that takes it deci
 outcome; code that comes later finds nothing and does nothing.  Progress, log messages
 and the response are queued only while the lock is held and the request is in the table,
 so progress cannot follow the response, and a cancelled request is silent.
-OutgoingRequests keeps the same rule for our own requests.
+Our own requests have a table with the same rule.
 
 A thread.  `Connection.run_handler` hands the request to a ThreadPool, so that pings,
 cancellations and answers are read while every handler is busy.  There `serve_request`
@@ -96,20 +96,22 @@ read it; an Unwind in `BaseServerSession.handle`; all else in `serve_request`.
     "Oslo: sun for 5 days"}],"isError":false}}
 
 In a client (part III), which is built on the same Connection, the session is a
-ClientSession, which holds what was negotiated.  The line was sent by a Call, which is a
-loop in the thread that waits for it.  The reader only puts what comes into its Inbox:
-progress, the response, the end of the connection.  The waiting thread takes it out,
-calls the progress handler, keeps the deadline; when the result is "input required" it
-lets the user's handlers answer, sends another request, and goes round.  Parts II and
-III do not name each other: `Client(server)` joins the two with pipes.
+BaseClientSession, which holds what was negotiated.  The line was sent by a BaseCall,
+which is a loop in the thread that waits for it.  The reader only puts what comes into
+its Inbox: progress, the response, the end of the connection.  The waiting thread takes
+it out, calls the progress handler, and keeps the deadline.  Parts II and III do not
+name each other: `Client(server)` joins the two with pipes.
+
+In the stateless revision a result may be "input required": then the waiting thread lets
+the user's handlers answer, sends another request, and goes round.  (chapter: stateless)
 
 Locks of a client (part III).  Who holds one takes none that stands before it:
 
-    HostedServer._running     a handler runs on the thread that waits (threaded=False)
-    Client._lock              its session; held while it connects
-    ClientSession._ending     the process is being ended
-    Subscriptions._changing   what is subscribed to is being replaced
-    Process._lock             stderr that is held back
+    UnthreadedServer._running    a handler runs on the thread that waits  [inside]
+    BaseClient._lock          its session; held while it connects
+    BaseClientSession._ending    the process is being ended
+    Subscriptions.changing    what is subscribed to is being replaced
+    ProbedProcess._holding    stderr that is held back  [stateless]
 
 Locks of a server (part II), which come after those of a client:
 
@@ -163,13 +165,16 @@ The file is read from top to bottom; only annotations use names of a later secti
 
     Part IV: chapters, each of which may go
     15 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
+    15b Stateless, of a client  the probe, "input required", streams
     16 More schemas  the rest of JSON Schema 2020-12, draft-07
     17 Coroutines    how a thread and an event loop wait for each other
     18 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    19 Coroutines of a client  AsyncClient
     20 Inside an application  the thread of a host, a port for hosts
+    20b Inside an application, of a client  handlers on the thread that waits
     21 Trace         the lines that cross, on stderr or in a file
     22 The server    part II and its chapters, put together
+    22b The client   part III and its chapters, put together
+    22c Coroutines of a client  AsyncClient
     23 Familiar names  FastMCP's and the official SDK's spellings
     24 Command line  the program in this file
 
@@ -2282,7 +2287,7 @@ class Sampled(Fields):
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
 #   IncomingRequest   a request of the peer; IncomingRequests has all without a response
-#   OutgoingRequest   a request of ours; OutgoingRequests has all without a response
+#   OutgoingRequest   a request of ours
 #   Session           what a connection asks of its owner
 #
 # The module docstring follows a request through them; it says what a thread must not do
@@ -2410,7 +2415,7 @@ class Outbox:
         self._stream.flush()
 
 
-RequestT = TypeVar("RequestT", bound="IncomingRequest | Pending")
+RequestT = TypeVar("RequestT", bound="IncomingRequest | OutgoingRequest")
 
 
 class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
@@ -2595,79 +2600,28 @@ class IncomingRequests(Requests["IncomingRequest"]):
 # -- our requests
 
 
-class Held:
-    """The bytes that a peer makes us keep.  Callers hold Connection.lock."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-
-    def charge(self, size: int) -> None:
-        self.bytes += size
-
-    def release(self, size: int) -> None:
-        self.bytes -= size
-
-
-class Pending:
-    """Something that a thread waits for; it ends with the connection at the latest.
-
-    Whoever takes it out of the table puts into its inbox what ends the wait.
-    """
-
-    def __init__(self, connection: Connection, inbox: Inbox | None = None) -> None:
-        self.connection = connection
-        self.inbox = inbox or Inbox()
-        self.id: object = object()  # its key in the table; that of a request is an int
-
-    def enter(self, line: bytes = b"", may_block: bool = True) -> None:
-        """Enter the table, and send a line if there is one."""
-        connection = self.connection
-        with connection.lock:
-            ends = connection.ending
-            if not ends:
-                connection.outgoing.add(self)
-                connection.outbox.put(line)
-        if ends:
-            self.fail()
-        else:
-            connection.outbox.flush(may_block)
-
-    def withdraw(self) -> bool:
-        """Take it out of the table; False: it has left."""
-        with self.connection.lock:
-            return self.connection.outgoing.take(self)
-
-    def fail(self) -> None:
-        """The connection ends; whoever calls this has taken it out of the table."""
-        self.inbox.finish(self.connection.raise_closed)
-
-
-class OutgoingRequest(Pending):
+class OutgoingRequest:
     """A request of ours.  The thread that waits for it does all that has to be done.
 
-    The reader notes when progress came, and puts things into the inbox: progress to be
-    told, the response, the end of the connection.  The waiting thread computes its own
-    deadline, and calls on_progress.
+    The reader notes when progress came, and puts what ends the wait into the inbox.
+    The waiting thread keeps the deadline.
 
-    label: its name in errors.  on_progress(progress, total, message): called on the
-    thread that waits; None once nothing more is to be told.  timeout: seconds without a
-    response or progress.  last_deadline: the time (monotonic()) at which it ends
-    despite progress.
+    id: its key in the table, an int once it was sent.  label: its name in errors.
+    timeout: seconds without a response or progress.  last_deadline: the time
+    (monotonic()) at which it ends despite progress.
     """
 
-    def __init__(self, connection: Connection, method: str, label: str = "",
-                 on_progress: Any = None, timeout: float = INFINITE,
+    def __init__(self, connection: Connection, method: str, timeout: float = INFINITE,
                  last_deadline: float = INFINITE) -> None:
-        super().__init__(connection)
-        self.method, self.label = method, label or method
-        self.on_progress = on_progress
+        self.connection, self.method, self.label = connection, method, method
         self.timeout, self.last_deadline = timeout, last_deadline
+        self.inbox = Inbox()
         # Set before it enters the table; while it is there, by the reader.
+        self.id: object = object()
         self.has_token = False   # the peer may report progress
         self.heard_at = 0.0      # when it was sent, or progress came
         self.progress = float("-inf")  # the highest that came
         self.size = 0            # of its response
-        self.told_bytes = 0      # of progress in the inbox; Connection.lock guards it
 
     def send(self, params: Json | None, with_token: bool = False,
              may_block: bool = True) -> None:
@@ -2687,6 +2641,19 @@ class OutgoingRequest(Pending):
         self.heard_at = monotonic()
         self.enter(encode(message), may_block)
 
+    def enter(self, line: bytes = b"", may_block: bool = True) -> None:
+        """Enter the table, and send a line if there is one."""
+        connection = self.connection
+        with connection.lock:
+            ends = connection.ending
+            if not ends:
+                connection.outgoing.add(self)
+                connection.outbox.put(line)
+        if ends:
+            self.fail()
+        else:
+            connection.outbox.flush(may_block)
+
     def wait(self) -> Any:
         """Wait for the outcome.
 
@@ -2695,29 +2662,29 @@ class OutgoingRequest(Pending):
             ConnectionClosed: the connection has ended.
             McpError: the error of the response.
         """
-        try:
-            while True:
-                try:
-                    return self.inbox.wait(self.deadline())
-                except Empty:
-                    if monotonic() < self.deadline():
-                        continue  # it has moved
-                    if not self.give_up("timed out"):
-                        return self.inbox.wait()  # the outcome is on its way
+        while True:
+            try:
+                return self.inbox.wait(self.deadline())
+            except Empty:
+                if monotonic() < self.deadline():
+                    continue  # it has moved
+                if self.give_up("timed out"):
                     raise self.timeout_error() from None
-        except BaseException:
-            self._drop_progress()
-            raise
+                return self.inbox.wait()  # the outcome is on its way
 
     def deadline(self) -> float:
-        since = max(self.heard_at, self.connection.session.counts_since())
-        return min(since + self.timeout, self.last_deadline)
+        return min(self.heard_at + self.timeout, self.last_deadline)
 
     def timeout_error(self) -> RequestTimeout:
         reason = f"no response or progress within {self.timeout:g} s"
         if monotonic() >= self.last_deadline:
             reason = "no response within max_timeout"
         return self.connection.session.timeout_error(f"{self.label}: {reason}")
+
+    def withdraw(self) -> bool:
+        """Take it out of the table; False: it has left."""
+        with self.connection.lock:
+            return self.connection.outgoing.take(self)
 
     def give_up(self, reason: str) -> bool:
         """Withdraw it, and tell the peer why.  False: it has left the table."""
@@ -2731,62 +2698,33 @@ class OutgoingRequest(Pending):
     def cancel(self) -> None:
         """Give it up, and end the wait with Cancelled; any thread may call this."""
         self.give_up("cancelled")
-        self.on_progress = None
         self.inbox.finish(raise_cancelled)
 
-    def fail(self) -> None:
-        self.on_progress = None
-        super().fail()
+    # Whoever calls the next three has taken it out of the table.
 
     def respond(self, message: Json, size: int) -> None:
-        """The response has come; whoever calls this has taken it out of the table."""
+        """The response has come."""
         self.size = size
-        self.inbox.finish(partial(parse_response, message))
+        self.end(partial(parse_response, message))
 
-    def note_progress(self, params: Json, size: int) -> Job | None:
-        """Progress has come; return what the thread that waits has to do about it.
+    def fail(self) -> None:
+        """The connection ends."""
+        self.end(self.connection.raise_closed)
+
+    def end(self, outcome: Callable[[], Any]) -> None:
+        """End the wait with what outcome() returns or raises."""
+        self.inbox.finish(outcome)
+
+    def note_progress(self, params: Json, size: int) -> bool:
+        """Progress has come; False if it does not increase, and so extends nothing.
 
         The caller holds Connection.lock.
         """
-        told = self.connection.told
-        if not (self.has_token and params["progress"] > self.progress):
-            return None
-        self.progress, self.heard_at = params["progress"], monotonic()
-        if not self.on_progress or self.connection.backlog_full():
-            return None
-        self.told_bytes += size
-        told.charge(size)
-        return partial(self._tell_progress, params, size)
-
-    def _tell_progress(self, params: Json, size: int) -> None:
-        """Call the progress handler; the thread that waits does this."""
-        with self.connection.lock:
-            self.told_bytes -= size
-            self.connection.told.release(size)
-        tell = self.on_progress
-        if tell is None or monotonic() >= self.last_deadline:
-            return  # there is no time left for it
-        try:
-            tell(params["progress"], params.get("total"), params.get("message"))
-        except Exception:
-            log_exception(f"mcp_min: the progress handler of {self.label} failed")
-
-    def _drop_progress(self) -> None:
-        """Release what is still in the inbox, where nobody will look again."""
-        with self.connection.lock:
-            self.connection.told.release(self.told_bytes)
-            self.told_bytes = 0
-
-
-class OutgoingRequests(Requests["Pending"]):
-    """Our requests, and what else ends with the connection; only requests have ids."""
-
-    def find(self, request_id: object) -> Any:
-        # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
-        if type(request_id) is str and request_id.isdecimal():
-            number = int(request_id[:20])
-            request_id = number if str(number) == request_id else request_id
-        return super().find(request_id)
+        progress = params["progress"]
+        if not (self.has_token and progress > self.progress):
+            return False
+        self.progress, self.heard_at = progress, monotonic()
+        return True
 
 
 # -- the connection
@@ -2817,10 +2755,6 @@ class Session:
     def allows_batches(self) -> bool:
         """True if arrays of messages are allowed at present."""
         return False
-
-    def counts_since(self) -> float:
-        """When (monotonic()) the timeouts of requests began to count."""
-        return 0.0
 
     def on_end(self) -> None:
         """The peer has hung up, and handlers may still finish; or we have closed."""
@@ -2895,10 +2829,8 @@ class Connection:
         self.ending = False
         self.closed = False
         self.incoming = IncomingRequests()
-        self.outgoing = OutgoingRequests()
-        self.told = Held()               # progress that waits for its handlers
+        self.outgoing: Requests[OutgoingRequest] = Requests()
         self.outbox = Outbox(self, writer, self.senders_may_block)
-        self.peer_spoke = False          # a message of the peer has come
         self.peer_gone = threading.Event()  # our input has ended
 
     def start(self, tapped: bool = True) -> None:
@@ -2927,7 +2859,7 @@ class Connection:
 
     def backlog_full(self) -> bool:
         """True if so much waits to be told to handlers that more is dropped."""
-        return self.callbacks.bytes + self.told.bytes > MAX_BACKLOG_BYTES
+        return self.callbacks.bytes > MAX_BACKLOG_BYTES
 
     def call_back(self, job: Job, size: int) -> None:
         """Run a handler of notifications after those before it."""
@@ -3000,7 +2932,6 @@ class Connection:
     def _route(self, message: Any, line: Line, size: int, sink: Any) -> None:
         try:
             kind = classify(message)
-            self.peer_spoke = True
             if kind == "request":
                 self._handle_request(message, sink, size)
                 return
@@ -3028,7 +2959,7 @@ class Connection:
         if error.code == CONTENT_TOO_LARGE:
             error = self.session.oversized_error(request)
         if request:
-            request.inbox.finish(Outcome(None, error))
+            request.end(Outcome(None, error))
         elif not is_response:  # a response to nothing is dropped
             message: Json = {"id": request_id}
             if member:
@@ -3077,7 +3008,7 @@ class Connection:
     def _take_outgoing(self, request_id: object) -> OutgoingRequest | None:
         """The request of ours that a response is for; the caller must end it."""
         with self.lock:
-            request: OutgoingRequest | None = self.outgoing.find(request_id)
+            request = self.outgoing.find(request_id)
             if request:
                 self.outgoing.take(request)
             return request
@@ -3098,13 +3029,10 @@ class Connection:
     def _handle_progress(self, params: Json, size: int) -> None:
         if type(params.get("progress")) not in (int, float):
             return
-        job: Job | None = None
         with self.lock:
             request = self.outgoing.find(params.get("progressToken"))
             if request:
-                job = request.note_progress(params, size + REQUEST_COST)
-        if job:
-            request.inbox.call(job)
+                request.note_progress(params, size + REQUEST_COST)
 
     # -- serving
 
@@ -6196,20 +6124,15 @@ def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, 
     return {**env, **extra}
 
 
+# The argv, the extra environment and the directory of a program to start.
+Command = tuple["list[str]", "dict[str, str] | None", "str | None"]
+
+
 def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
-                    ) -> tuple[list[str], dict[str, str] | None, str | None]:
-    """The argv, the extra environment and the directory of a program to start."""
+                    ) -> Command:
+    """How to start a target: an entry of a configuration, a file, an argv."""
     if isinstance(target, dict):
-        refuse_address(target.get("url"))
-        given = env or {}
-        fill = host_variables(given)
-        argv = [*map(fill, entry_argv(target))]
-        listed = target.get("env") or {}
-        extra = {key: fill(str(value)) for key, value in listed.items()}
-        cwd = cwd or target.get("cwd")
-        if cwd:
-            cwd = fill(os.fspath(cwd))
-        return argv, {**extra, **given}, cwd
+        return entry_command(target, env or {}, cwd)
     refuse_address(target)
     if isinstance(target, (str, os.PathLike)):
         return file_argv(os.fspath(target)), env, cwd
@@ -6229,6 +6152,29 @@ def refuse_address(target: object) -> None:
 
 ONE_ENTRY = "(a target is one entry of it: load_config(PATH)[NAME])"
 
+# What a host replaces in an entry: ${NAME}, ${env:NAME}, ${NAME:-default}.
+HOST_VARIABLE = re.compile(r"\$\{(?:\w+:(?!-))?([^:}]+)[^}]*\}")
+
+
+def entry_command(entry: Json, env: dict[str, str], cwd: str | None) -> Command:
+    """How to start an entry; its variables of the host must be given in `env`."""
+    def value_of(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in env:
+            raise ValueError(f"only a host knows {found[0]} of this entry: pass "
+                             f"env={{{name!r}: …}}, or --env {name}=…")
+        return env[name]
+
+    fill = partial(HOST_VARIABLE.sub, value_of)
+    refuse_address(entry.get("url"))
+    argv = [*map(fill, entry_argv(entry))]
+    listed = entry.get("env") or {}
+    extra = {key: fill(str(value)) for key, value in listed.items()}
+    cwd = cwd or entry.get("cwd")
+    if cwd:
+        cwd = fill(os.fspath(cwd))
+    return argv, {**extra, **env}, cwd
+
 
 def entry_argv(entry: Json) -> list[str]:
     """The argv of an entry of a host's configuration."""
@@ -6238,22 +6184,6 @@ def entry_argv(entry: Json) -> list[str]:
     if isinstance(args, str):
         raise TypeError(f"the args of an entry are a list: {args.split()}")
     return [entry["command"], *map(str, args)]  # configurations also hold numbers
-
-
-# What a host replaces in an entry: ${NAME}, ${env:NAME}, ${NAME:-default}.
-HOST_VARIABLE = re.compile(r"\$\{(?:\w+:(?!-))?([^:}]+)[^}]*\}")
-
-
-def host_variables(given: dict[str, str]) -> Callable[[str], str]:
-    """A function that puts what is given for a host's variables into a text."""
-    def value_of(found: re.Match[str]) -> str:
-        name = found[1]
-        if name not in given:
-            raise ValueError(f"only a host knows {found[0]} of this entry: pass "
-                             f"env={{{name!r}: …}}, or --env {name}=…")
-        return given[name]
-
-    return partial(HOST_VARIABLE.sub, value_of)
 
 
 def file_argv(path: str) -> list[str]:
@@ -6339,23 +6269,16 @@ def group_killer(popen: Any) -> Callable[[int], object]:
 
 
 class StreamPair:
-    """Streams to a server that we did not start (if we did, see Process).
+    """Streams to a server that we did not start (if we did, see Process)."""
 
-    run_jobs: see HostedServer.  quiet: the user wants no diagnosis.  runs_python: the
-    server is a file of Python.
-    """
-
-    run_jobs: Job | None = None
-    stderr_tail, exit_code, quiet, runs_python = "", None, False, False
+    stderr_tail, exit_code = "", None
+    quiet = False  # the user wants no diagnosis
 
     def __init__(self, reader: ByteStream, writer: ByteStream) -> None:
         self.reader, self.writer = reader, writer
 
     def watch(self, connection: Connection) -> None:
         """There is no process to watch."""
-
-    def release(self, keep_earlier: bool) -> None:
-        """There is no stderr to pass on."""
 
     def await_end(self) -> None:
         """There is no process whose end could say more."""
@@ -6372,17 +6295,44 @@ class StreamPair:
             self.writer.close()
 
 
-def decode_stderr(stderr: bytes) -> str:
-    # Processes on Windows write \r\n.
-    return stderr.decode("utf-8", "replace").replace("\r\n", "\n")
+class HostedServer(StreamPair):
+    """A Server in this process, behind two pipes."""
+
+    # What has a job done on one of our threads; None: the server has its own.
+    run_soon: Callable[[Job], None] | None = None
+
+    def __init__(self, server: Any) -> None:
+        reader, their_writer = pipe_streams()
+        their_reader, writer = pipe_streams()
+        super().__init__(reader, writer)
+        self._their_writer = their_writer
+        try:
+            self._session = server._begin_hosted(
+                their_reader, their_writer, self.run_soon)
+        except BaseException:
+            for stream in (reader, writer, their_reader, their_writer):
+                stream.close()
+            raise
+
+    def close(self, connection: Connection) -> None:
+        self._close_writer()
+        with self._their_writer:
+            self._session.finish(2)
+        connection.peer_gone.wait(2)
+
+
+def pipe_streams() -> tuple[ByteStream, ByteStream]:
+    reader, writer = os.pipe()
+    # Not `open`, which a test may have replaced.
+    return os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0)
 
 
 class Process(StreamPair):
     """A server process: its streams, its stderr, how it is ended.
 
     Its stderr is always read, because the server would block in a full pipe.  `stderr`
-    gets whole lines, from `release` on, on a thread of its own: it may block, and if it
-    raises it is not called again.
+    gets whole lines, on a thread of its own: it may block, and if it raises it is not
+    called again.
     """
 
     PATIENCE = 2.0  # seconds for each step of close()
@@ -6393,7 +6343,6 @@ class Process(StreamPair):
         self._kill = group_killer(self._popen)
         super().__init__(self._popen.stdout, self._popen.stdin)
         close_in_forked_children(self.reader, self.writer)
-        self.runs_python = any(os.fsdecode(part).endswith(".py") for part in argv)
         self.quiet = stderr is None
         if stderr is AT_START:
             stderr = sys.stderr
@@ -6405,8 +6354,6 @@ class Process(StreamPair):
         self._stderr_read = threading.Event()  # set when all of it was read
         self._ended = threading.Event()  # set when the process has ended
         self._last_wait = 0.0           # when await_end gives up
-        self._lock = threading.RLock()  # guards the next
-        self._held: bytes | None = b""  # what waits for `release`; None after that
         start_thread("mcp stderr reader", self._read_stderr)
 
     def _read_stderr(self) -> None:
@@ -6415,42 +6362,25 @@ class Process(StreamPair):
             while chunk := stream.read(65536):
                 self._tail = (self._tail + chunk)[-8192:]
                 lines, newline, rest = (rest + chunk).rpartition(b"\n")
-                self._queue(lines + newline)
+                self._pass_on(lines + newline)
                 if len(rest) > 65536:  # a long line is passed on in pieces
-                    self._queue(rest)
+                    self._pass_on(rest)
                     rest = b""
-        self._queue(rest)
+        self._pass_on(rest)
         self._stderr_read.set()
 
-    def _queue(self, lines: bytes) -> None:
-        with self._lock:
-            if self._held is not None:
-                self._held = (self._held + lines)[-MAX_STDERR_BYTES:]
-                return
+    def _pass_on(self, lines: bytes) -> None:
         if lines and self._sink_thread.bytes < MAX_STDERR_BYTES:
             with suppress(RuntimeError):  # no thread can be started: they are dropped
-                self._sink_thread.submit(partial(self._pass_on, lines), len(lines))
+                self._sink_thread.submit(partial(self._call_sink, lines), len(lines))
 
-    def _pass_on(self, lines: bytes) -> None:
+    def _call_sink(self, lines: bytes) -> None:
         try:
             if self._sink:
                 self._sink(decode_stderr(lines))
         except Exception:
             self._sink = None
             raise  # reported by the pool
-
-    def release(self, keep_earlier: bool) -> None:
-        """Pass stderr on from now on, and also what came before if `keep_earlier`."""
-        if not keep_earlier:  # let what the server has written be read
-            can_read = make_poll(self._popen.stderr, "r", False)
-            wait_until(lambda: not can_read(0), 0.2)
-            time.sleep(0.005)
-        with self._lock:
-            held, self._held = self._held, None
-            if keep_earlier and held:
-                self._queue(held)
-        if keep_earlier and held:
-            self._sink_thread.drain(0.2)  # so that it stands before our next output
 
     def watch(self, connection: Connection) -> None:
         """Close the connection when the process has ended: a child may hold stdout."""
@@ -6509,108 +6439,30 @@ class Process(StreamPair):
             self._kill(number)
 
 
-def pipe_streams() -> tuple[ByteStream, ByteStream]:
-    reader, writer = os.pipe()
-    # Not `open`, which a test may have replaced.
-    return os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0)
+def decode_stderr(stderr: bytes) -> str:
+    # Processes on Windows write \r\n.
+    return stderr.decode("utf-8", "replace").replace("\r\n", "\n")
 
 
-class Calling(threading.local):
-    """What the calling thread works for; when that ends, so does what it waits for.
+def exit_name(code: int) -> str:
+    """An exit code; with the name of the signal, if one has ended the process."""
+    import signal
 
-    future: of a task of AsyncClient, or None.  question: of the server, or None.
-    """
-
-    future: Any = None
-    question: IncomingRequest | None = None
-
-    def cancels(self, request: OutgoingRequest) -> None:
-        if self.future:
-            self.future.waits_for = request
-            if self.future.cancelled():  # before it could see this one
-                request.cancel()
-
-
-calling = Calling()
-
-
-class HostedServer(StreamPair):
-    """A Server in this process, behind two pipes.
-
-    run_jobs: with threaded=False its handlers run on a thread of the client's that
-    waits for a result; one after the other.
-    """
-
-    _connection: Connection  # the client's end
-
-    def __init__(self, server: Any) -> None:
-        reader, their_writer = pipe_streams()
-        their_reader, writer = pipe_streams()
-        super().__init__(reader, writer)
-        self._their_writer = their_writer
-        self._closed = False
-        self._jobs: deque[Job] = deque()
-        self._running = threading.RLock()  # held by the thread that runs a job
-        try:
-            self._session = server._begin_hosted(
-                their_reader, their_writer, self._run_soon)
-        except BaseException:
-            for stream in (reader, writer, their_reader, their_writer):
-                stream.close()
-            raise
-        if not self._session.threaded:
-            self.run_jobs = self._run_jobs
-
-    def watch(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def _run_soon(self, job: Job) -> None:
-        if self._closed:
-            self._session.inbox.call(job)  # `close` waits there, and runs it
-            return
-        self._jobs.append(job)
-        with self._connection.lock:
-            waiting = self._connection.outgoing.all()
-        for request in waiting:
-            if not request.inbox.on_arrival:  # a thread waits for it
-                request.inbox.call(self._run_jobs)
-
-    def _run_jobs(self) -> None:
-        # Whoever adds a job lets others look, so it is enough that one of them runs it.
-        while self._jobs and self._running.acquire(blocking=False):
-            future, calling.future = calling.future, None  # it is not this task's job
-            try:
-                with suppress(IndexError):  # another thread was faster
-                    self._jobs.popleft()()
-            finally:
-                calling.future = future
-                self._running.release()
-
-    def close(self, connection: Connection) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        self._close_writer()
-        while self._jobs:
-            self._session.inbox.call(self._jobs.popleft())
-        with self._their_writer:
-            self._session.finish(2)
-        connection.peer_gone.wait(2)
+    with suppress(ValueError):  # on Windows, any number
+        return f"{code}, {signal.Signals(-code).name}"
+    return str(code)
 
 
 # -- 14. Client ------------------------------------------------------------------------
 # The same methods from the other side.  A ClientSession is one connection, and knows
 # its revision.  A Call is one call on it: a loop in the thread that waits.  A Client
-# holds the current session.
+# holds the current session.  Answers are the user's, to what a server asks.
 
-__all__ += ["Client", "load_config"]
+__all__ += ["load_config"]
 
-MODES = ("auto", "legacy", "modern", *REVISIONS)  # how it may begin
-PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
-MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
-EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it grows
+MODES = ["auto", "legacy", *LEGACY_VERSIONS]  # how it may begin
 MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
-MAX_CALLS = 10_000      # of `submit` that run their loops at once
+MAX_CALLS = 1000        # of `submit` that run their loops at once; more wait
 MAX_ENTRIES = 100_000   # of a list, on all its pages
 MAX_LIST_BYTES = 64 << 20  # of a list, on all its pages
 
@@ -6628,44 +6480,359 @@ class PromptResult(Fields):
     _field_names = "description messages _meta"
 
 
-def seconds_until(deadline: float) -> float:
-    """Seconds until then, at least 0.001; rounded, because error messages show it."""
-    return max(0.001, round(deadline - monotonic(), 3))
+# -- what a client's user answers
+
+
+def answer_form(handler: Handler, params: Json) -> Json:
+    """The answer to elicitation/create, made of what an elicitation_handler returns."""
+    schema = params.get("requestedSchema")
+    names = [*as_object(as_object(schema).get("properties"))]
+    answer = handler(params.get("message", ""), schema, params)
+    if answer is None or (answer is False and not names):
+        answer = Elicited("decline")
+    elif answer is True and not names:  # the form asks for consent only
+        answer = Elicited("accept")
+    elif type(answer) is dict and "action" in {*answer} - {*names}:  # as it is sent
+        answer = Elicited(answer["action"], answer.get("content"))
+    elif not isinstance(answer, Elicited):
+        answer = Elicited("accept", answer)
+    if answer.action != "accept" or schema is None:
+        return {"action": answer.action}
+    content = {} if answer.content is None else answer.content
+    if type(content) is not dict and len(names) == 1:  # the form asks for one value
+        content = {names[0]: content}
+    problems = "; ".join(Validator(schema, foreign=True).problems(content))
+    if problems:
+        raise ValueError(f"The answer does not fit the form: {problems}")
+    return {"action": answer.action, "content": content}
+
+
+def answer_url(handler: Handler, params: Json) -> Json:
+    answer = handler(params.get("message", ""), params.get("url", ""), params)
+    if isinstance(answer, Elicited):
+        return {"action": answer.action}
+    return {"action": "accept" if answer is True else "decline"}
+
+
+def answer_sampling(handler: Handler, params: Json) -> Json:
+    messages = member(params, "messages", list)
+    try:
+        check_tool_results(messages)
+    except ValueError as error:
+        raise invalid_params(str(error), "messages", str(error)) from None
+    answer = handler(messages, params)
+    if answer is None:
+        raise McpError(USER_REJECTED, "User rejected sampling request")
+    if isinstance(answer, dict):
+        return answer
+    return {"role": "assistant", "content": Text(str(answer)),
+            "model": "unknown", "stopReason": "endTurn"}
+
+
+# Each is called with the user's handler, or the roots, and the params.
+ANSWER_FUNCTIONS: dict[str, Callable[[Any, Json], Json]] = {
+    "form":     answer_form,
+    "url":      answer_url,
+    "sampling": answer_sampling,
+    "roots":    lambda roots, params: {"roots": roots},
+}
+
+
+class Answers:
+    """The handlers of a client's user, and the capabilities declared for them.
+
+    handlers: by the keys of ANSWER_FUNCTIONS; None: not given.
+    """
+
+    def __init__(self, capabilities: Json, **handlers: Any) -> None:
+        self.declared = capabilities
+        self._handlers: Json = {}
+        for key, handler in wire_fields(**handlers).items():
+            self._add(key, handler)
+
+    def _add(self, key: str, handler: Any) -> None:
+        self._handlers[key] = handler
+        for name, details in CLIENT_CAPABILITIES[key].items():
+            more = {**details, **self.declared.get(name, {})}
+            self.declared = {**self.declared, name: more}
+
+    def set_roots(self, roots: list[Any]) -> None:
+        self._add("roots", [*map(root_of, roots)])
+
+    def answer(self, method: str, params: Json, version: str) -> Json:
+        """See Client.answer."""
+        if method not in CLIENT_REQUESTS:
+            raise method_not_found(method)
+        capability = CLIENT_REQUESTS[method]
+        key, field = capability, "tools"
+        if capability == "elicitation":
+            key, field = params.get("mode") or "form", "mode"
+        is_declared = not undeclared(method, params, self.declared, version)
+        if not is_declared and declares(self.declared, capability):
+            raise invalid_params(
+                f"The client did not declare this kind of {capability}", field,
+                "not declared")
+        if not is_declared or key not in self._handlers:
+            raise method_not_found(method)
+        try:
+            return ANSWER_FUNCTIONS[key](self._handlers[key], params)
+        except McpError:
+            raise
+        except SchemaError as error:  # of the form
+            raise invalid_params(f"requestedSchema: {error}", "requestedSchema",
+                                 str(error)) from None
+        except Exception as error:
+            log_exception(f"mcp_min: answering {method} failed")
+            raise McpError(INTERNAL_ERROR, "The client failed to answer") from error
+
+
+def root_of(root: Any) -> Json:
+    """A root as it is sent; ValueError if it is no file URI (client/roots: "MUST")."""
+    if not isinstance(root, dict):
+        from pathlib import Path
+
+        uri = os.fspath(root)
+        if "://" not in uri and not uri.startswith("file:"):
+            uri = Path(uri).absolute().as_uri()
+        root = {"uri": uri}
+    uri = str(root.get("uri"))
+    if not uri.startswith("file://"):
+        raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")
+    return {**root, "uri": uri}
+
+
+# -- calls
 
 
 class Settings:
-    """What the sessions of a client know of its options; a Client changes some."""
+    """The options of a client, see there; answers: its handlers of questions."""
 
-    mode: str
+    env: dict[str, str] | None
+    inherit_env: bool
+    cwd: str | None
     timeout: float
     max_timeout: float
-    max_message_bytes: int
-    info: Json          # of the client
-    level: str | None   # of log messages
-    declared: Json      # capabilities
+    mode: str
+    client_info: Json
     log_handler: Any
     message_handler: Any
     progress_handler: Any
+    log_level: str | None
+    stderr: Any
+    max_message_bytes: int
+    auto_restart: bool
 
-    def __init__(self, **options: Any) -> None:
-        self.handlers: Json = {}  # by the keys of ANSWER_FUNCTIONS
+    def __init__(self, *, roots: list[Any] | None, capabilities: Json | None,
+                 sampling_handler: Any, elicitation_handler: Any, url_handler: Any,
+                 **options: Any) -> None:
         vars(self).update(options)
+        if left_out(self.mode):
+            raise ValueError(left_out(self.mode))
+        check_choice("mode", self.mode, MODES)
+        check_choice("log_level", self.log_level or LEVELS[0], LEVELS)
+        if self.timeout is None:
+            self.timeout = INFINITE
+        if self.max_timeout is None:
+            self.max_timeout = INFINITE
+        self.client_info = self.client_info or {
+            "name": "mcp_min", "version": __version__}
+        require_sync(sampling_handler, elicitation_handler, url_handler,
+                     self.log_handler, self.message_handler, self.progress_handler)
+        self.answers = Answers(capabilities or {}, form=elicitation_handler,
+                               url=url_handler, sampling=sampling_handler)
+        if roots is not None:
+            self.answers.set_roots(roots)
 
-    def add_handlers(self, **handlers: Any) -> None:
-        """Declare what those that are not None can answer."""
-        self.handlers = {**self.handlers, **wire_fields(**handlers)}
-        for key in self.handlers:
-            for name, details in CLIENT_CAPABILITIES[key].items():
-                more = {**details, **self.declared.get(name, {})}
-                self.declared = {**self.declared, name: more}
+
+class ClientRequests(Requests["OutgoingRequest"]):
+    """The requests of a client."""
+
+    def find(self, request_id: object) -> OutgoingRequest | None:
+        # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
+        if type(request_id) is str and request_id.isdecimal():
+            number = int(request_id[:20])
+            request_id = number if str(number) == request_id else request_id
+        return super().find(request_id)
 
 
-class ClientSession(Session):
+class BaseCall(OutgoingRequest):
+    """A call on a server: a loop in the thread that waits for it.
+
+    on_progress(progress, total, message): called on that thread; None once nothing more
+    is to be told.
+    """
+
+    def __init__(self, session: BaseClientSession, method: str, params: Json | None,
+                 timeout: float | None = None, max_timeout: float | None = None,
+                 progress_handler: Handler | None = None) -> None:
+        settings = session.settings
+        require_sync(progress_handler)
+        if timeout is None:
+            timeout = settings.timeout
+        if max_timeout is None:
+            max_timeout = settings.max_timeout
+        super().__init__(
+            session.connection, method, timeout, monotonic() + max_timeout)
+        self.session, self.params = session, params or {}
+        name = self.params.get("name") or self.params.get("uri")
+        if name:
+            self.label = f"{method} {name}"
+        self.on_progress: Any = progress_handler or settings.progress_handler
+        # Bytes of progress that came, and that were told: one thread changes each.
+        self._noted = self._told = 0
+
+    def begin(self, **more: object) -> None:
+        """Send it, with more params than those of the call."""
+        params = {**self.params, **more} if more else self.params
+        self.send(self.session.prepare(params), with_token=True)
+        self.session.began(self)
+
+    def result(self) -> Json:
+        """Wait for the result."""
+        return self.wait()  # type: ignore[no-any-return]
+
+    def run(self) -> Json:
+        """Send it, and wait for its result."""
+        try:
+            self.begin()
+            return self.result()
+        except BaseException:  # also Ctrl-C just after it was sent
+            self.give_up("cancelled")  # does nothing if it has an outcome
+            raise
+
+    def submit(self, read: Callable[[Json], T]) -> Future[T]:
+        """Send it; return a future of what `read` returns for its result.
+
+        The loop runs on a thread of a pool, as do `read` and the callbacks of the
+        future: they may take long, and may use the client.
+        """
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+
+        def run() -> None:
+            outcome = Outcome.of(lambda: read(self.result()))
+            self.give_up("cancelled")  # if it was cancelled while it was sent again
+            if future.set_running_or_notify_cancel():
+                outcome.deliver(future)
+
+        try:
+            self.begin()
+            future.add_done_callback(lambda _: self.cancel())  # no effect at its end
+            self.session.wait_elsewhere(run)
+        except BaseException:  # such as: no thread can be started
+            self.give_up("cancelled")
+            raise
+        return future
+
+    def deadline(self) -> float:
+        since = max(self.heard_at, self.session.counts_since())
+        return min(since + self.timeout, self.last_deadline)
+
+    def cancel(self) -> None:
+        self.on_progress = None
+        super().cancel()
+
+    def fail(self) -> None:
+        self.on_progress = None
+        super().fail()
+
+    def note_progress(self, params: Json, size: int) -> bool:
+        """Progress has come; let the thread that waits tell its handler."""
+        is_news = super().note_progress(params, size)
+        has_room = self._noted - self._told <= MAX_BACKLOG_BYTES
+        if is_news and has_room and self.on_progress:
+            self._noted += size
+            self.inbox.call(partial(self._tell, params, size))
+        return is_news
+
+    def _tell(self, params: Json, size: int) -> None:
+        self._told += size
+        tell = self.on_progress
+        if tell is None or monotonic() >= self.last_deadline:
+            return  # there is no time left for it
+        try:
+            tell(params["progress"], params.get("total"), params.get("message"))
+        except Exception:
+            log_exception(f"mcp_min: the progress handler of {self.label} failed")
+
+
+class Subscriptions:
+    """What a client has subscribed to on a connection: each URI is a request.
+
+    uris: in order; the next connection renews them.
+    """
+
+    def __init__(self, session: BaseClientSession, uris: Iterable[str]) -> None:
+        self.session = session
+        self.changing = threading.Lock()  # held while they are being changed
+        self.uris = [*uris]
+
+    def subscribe(self, uri: str, timeout: float | None) -> None:
+        with self.changing:
+            wanted = [*dict.fromkeys([*self.uris, uri])]
+            self.ask("subscribe", uri, wanted, timeout)
+            self.uris = wanted
+
+    def unsubscribe(self, uri: str, timeout: float | None) -> None:
+        with self.changing:
+            if uri in self.uris:
+                wanted = [one for one in self.uris if one != uri]
+                self.ask("unsubscribe", uri, wanted, timeout)
+                self.uris = wanted
+
+    def ask(self, action: str, uri: str, wanted: list[str], timeout: float | None,
+            ) -> None:
+        """Let the server do it.  wanted: all that will then be subscribed to."""
+        self.session.call(f"resources/{action}", {"uri": uri}, timeout).run()
+
+    def renew(self) -> None:
+        """Subscribe to what the connection before this one had."""
+        for uri in self.uris:
+            try:
+                self.renew_one(uri)
+            except (McpError, RequestTimeout) as error:
+                self.uris = [one for one in self.uris if one != uri]
+                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
+
+    def renew_one(self, uri: str) -> None:
+        self.session.ask("resources/subscribe", {"uri": uri}).wait()
+
+    def takes(self, method: str, params: Json, size: int) -> bool:
+        """True for a notification that is not for the user's handlers."""
+        return method == CANCELLED  # of a request that is over
+
+    def tell_end(self) -> None:
+        """Notify the user that all subscriptions have ended, unless by close()."""
+        session, wanted = self.session, self.filter(self.uris)
+        if session.is_closed or not wanted:
+            return
+        if not session.is_dead():  # if it is, auto_restart subscribes again
+            self.uris = []
+        session.call_handlers(CANCELLED, {
+            "notifications": wanted, "reason": "The server has ended this"}, 0)
+
+    def filter(self, uris: list[str]) -> Json:
+        """What the client wants to hear of, as a filter of subscriptions/listen."""
+        wanted: Json = {}
+        if self.session.settings.message_handler:
+            for capability, (_, key) in CHANGES.items():
+                if declares(self.session.capabilities, f"{capability}.listChanged"):
+                    wanted[key] = True
+        if uris:
+            wanted[UPDATES_WANTED] = [*uris]
+        return wanted
+
+
+class BaseClientSession(Session):
     """A client's end of a connection, and the server process if there is one.
 
-    version: the revision agreed on, "" until then.  When the server is started again,
-    the Client gets a new ClientSession.
+    version: the revision agreed on, "" until then.  methods: what servers have in it.
+    When the server is started again, the Client gets a new session.
     """
+
+    call_class = BaseCall
+    methods = METHODS
 
     def __init__(self, settings: Settings, process: StreamPair,
                  uris: Iterable[str] = ()) -> None:
@@ -6675,65 +6842,88 @@ class ClientSession(Session):
             self, process.reader, process.writer, own_input=True,
             pool=ThreadPool("mcp questions", MAX_QUESTIONS),
             max_message_bytes=settings.max_message_bytes)
+        self.connection.outgoing = ClientRequests()
         self.version = ""
-        self.stateless = False
         self.capabilities: Json | None = None  # None: the server did not say
         self.server_info: Json = {}
         self.instructions: str | None = None
         self.stray_lines: deque[Line] = deque(maxlen=20)  # that were not messages
-        self.calls = ThreadPool("mcp calls", MAX_CALLS)  # of Call.submit
+        self._calls = ThreadPool("mcp calls", MAX_CALLS)  # of `submit`
         # Questions that our user is answering, and when the last one was answered.
         self._asking: set[IncomingRequest] = set()
         self._answered_at = 0.0
         self.subscriptions = Subscriptions(self, uris)
+        self._deadline = 0.0              # by when it must have begun
         self.is_closed = False            # close() was called
         self._ending = threading.Lock()   # held while the process is being ended
+        self._is_over = False             # it was ended
         if isinstance(process, Process):
             atexit.register(self.close)
         process.watch(self.connection)
 
+    # -- its begin
     def begin(self, mode: str, deadline: float) -> None:
         """Agree on a revision by the deadline, then set the log level and subscribe."""
-        version, result = Negotiation(self, mode, deadline).agree()
-        self._adopt(version, result)
-        if not self.stateless:
-            self.notify(INITIALIZED)
-            level = self.settings.level
-            if level and self.offers("logging/setLevel"):
-                self.ask("logging/setLevel", {"level": level}, deadline).wait()
-        self.subscriptions.renew(deadline)
+        self._deadline = deadline
+        self.adopt(*self.negotiate(mode))
+        self.set_up()
 
-    def _adopt(self, version: str, result: Json) -> None:
+    def negotiate(self, mode: str) -> tuple[str, Json]:
+        """Return the revision agreed on, and what the server says of itself."""
+        settings = self.settings
+        capabilities = dict(settings.answers.declared)
+        if "roots" in capabilities:
+            capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
+        params = {"protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY,
+                  "capabilities": capabilities, "clientInfo": settings.client_info}
+        try:
+            result = self.ask("initialize", params).wait()
+        except McpError as error:
+            lacks = left_out(MODERN)
+            if lacks:  # the server may know only this
+                error.message += f" ({lacks})"
+            raise
+        version = result.get("protocolVersion")
+        if version not in LEGACY_VERSIONS:
+            raise no_common_version([version])
+        return version, result
+
+    def adopt(self, version: str, result: Json) -> None:
+        """This is the revision; result: what the server says of itself."""
         self.version = version
-        self.stateless = version in MODERN_VERSIONS
-        self.connection.responds = not self.stateless
-        info = result.get("serverInfo")
-        if self.stateless:
-            info = as_object(result.get("_meta")).get(META_SERVER)
         if "capabilities" in result:
             self.capabilities = as_object(result["capabilities"])
-        self.server_info = as_object(info)
+        self.server_info = as_object(result.get("serverInfo"))
         self.instructions = result.get("instructions")
 
-    def ask(self, method: str, params: Json | None, deadline: float) -> OutgoingRequest:
+    def set_up(self) -> None:
+        self.notify(INITIALIZED)
+        level = self.settings.log_level
+        if level and self.offers("logging/setLevel"):
+            self.ask("logging/setLevel", {"level": level}).wait()
+        self.subscriptions.renew()
+
+    def seconds_left(self) -> float:
+        """Until it must have begun; rounded, because error messages show it."""
+        return max(0.001, round(self._deadline - monotonic(), 3))
+
+    def ask(self, method: str, params: Json) -> OutgoingRequest:
         """Send a request while connecting."""
-        request = OutgoingRequest(
-            self.connection, method, timeout=seconds_until(deadline),
-            last_deadline=deadline + 0.1)  # whatever is asked meanwhile
+        request = OutgoingRequest(self.connection, method, self.seconds_left())
         request.send(params)
         return request
 
     # -- calls
-    def with_meta(self, params: Json | None, version: str = "") -> Json | None:
-        """The params of a request, with what a stateless version wants in `_meta`."""
-        if not (version or self.stateless):
-            return params
-        params, settings = params or {}, self.settings
-        meta = {META_VERSION: version or self.version, META_CLIENT: settings.info,
-                META_CAPABILITIES: settings.declared}
-        if settings.level or settings.log_handler:
-            meta[META_LOG_LEVEL] = settings.level or "info"  # as in the handshake ones
-        return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
+    def prepare(self, params: Json) -> Json:
+        """The params of a call as they are sent."""
+        return params
+
+    def began(self, request: OutgoingRequest) -> None:
+        """A call was sent, and the calling thread is about to wait for it."""
+
+    def wait_elsewhere(self, run: Job) -> None:
+        """Let another thread wait for a call."""
+        self._calls.submit(run)
 
     def offers(self, method: str) -> bool:
         """True if the server declared what a method needs, or declared nothing."""
@@ -6744,10 +6934,8 @@ class ClientSession(Session):
             return True
         return declares(self.capabilities, needed)
 
-    def request(self, method: str, params: Json | None = None,
-                timeout: float | None = None) -> Json:
-        """Send a request and wait for its result, answering what the server asks."""
-        return Call(self, method, params, timeout).run()
+    def call(self, method: str, params: Json | None, *options: Any) -> BaseCall:
+        return self.call_class(self, method, params, *options)
 
     def notify(self, method: str, params: Json | None = None) -> None:
         if self.connection.closed:
@@ -6777,11 +6965,9 @@ class ClientSession(Session):
         if request.method != "roots/list":  # no user has to answer that one
             self._asking.add(request)
             request.on_cancel(partial(self._answered, request))
-        calling.question = request
         try:
-            return self.answer(request.method, params)
+            return self.answer(request.method, params, request)
         finally:
-            calling.question = None
             self._answered(request)
 
     def _answered(self, request: IncomingRequest) -> None:
@@ -6789,33 +6975,9 @@ class ClientSession(Session):
             self._answered_at = monotonic()
             self._asking.discard(request)
 
-    def answer(self, method: str, params: Json) -> Json:
-        """See Client.answer."""
-        if method not in CLIENT_REQUESTS:
-            raise method_not_found(method)
-        capability = CLIENT_REQUESTS[method]
-        key, field = capability, "tools"
-        if capability == "elicitation":
-            key, field = params.get("mode") or "form", "mode"
-        declared, handlers = self.settings.declared, self.settings.handlers
-        if undeclared(method, params, declared, self.version):
-            if declares(declared, capability):
-                raise invalid_params(
-                    f"The client did not declare this kind of {capability}", field,
-                    "not declared")
-            raise method_not_found(method)
-        if key not in handlers:
-            raise method_not_found(method)
-        try:
-            return ANSWER_FUNCTIONS[key](handlers[key], params)
-        except McpError:
-            raise
-        except SchemaError as error:  # of the form
-            raise invalid_params(f"requestedSchema: {error}", "requestedSchema",
-                                 str(error)) from None
-        except Exception as error:
-            log_exception(f"mcp_min: answering {method} failed")
-            raise McpError(INTERNAL_ERROR, "The client failed to answer") from error
+    def answer(self, method: str, params: Json, asker: object = None) -> Json:
+        """See Client.answer.  asker: the request or the call that has this question."""
+        return self.settings.answers.answer(method, params, self.version)
 
     def error_text(self, error: BaseException) -> str:
         return "The client failed to answer"  # our stderr has the text
@@ -6830,12 +6992,8 @@ class ClientSession(Session):
                  "start it with: mcp_min.py run FILE.py\n")
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
-        meta = as_object(params.get("_meta"))
-        if method == CANCELLED:  # basic/patterns/cancellation: only of a stream
-            self.subscriptions.cancelled(params.get("requestId"), size)
-        elif method == ACKNOWLEDGED and self.subscriptions.acknowledged(meta, params):
-            return
-        elif self.subscriptions.are_for(meta) and not self.connection.backlog_full():
+        if not (self.subscriptions.takes(method, params, size)
+                or self.connection.backlog_full()):
             self.call_handlers(method, params, size + REQUEST_COST)
 
     def call_handlers(self, method: str, params: Json, size: int) -> None:
@@ -6849,22 +7007,8 @@ class ClientSession(Session):
 
     # -- its end
     def on_end(self) -> None:
-        if self.version and not self.stateless:
+        if self.version:
             self.subscriptions.tell_end()
-
-    def connect_error(self, error: RequestTimeout) -> RequestTimeout:
-        """A timeout while connecting, with its reason as far as is known."""
-        seconds = f"{self.settings.timeout:g} s"
-        if self.connection.peer_spoke:
-            return RequestTimeout(f"connecting took over {seconds}: {error}")
-        text = f"The server is running, but has not answered within {seconds}"
-        if self.stray_lines:
-            text = "The server writes to stdout, but no messages: is it an MCP server?"
-        elif self.process.runs_python:
-            text += ": is something slow before server.run()?"
-        if self.settings.mode in ("modern", *MODERN_VERSIONS):
-            text += f'; or it does not speak {MODERN_VERSIONS[-1]}: try mode="auto"'
-        return self.timeout_error(text)
 
     def timeout_error(self, reason: str) -> RequestTimeout:
         return RequestTimeout(reason + self._other_output(self.process.stderr_tail))
@@ -6884,7 +7028,7 @@ class ClientSession(Session):
         code, stderr = process.exit_code, process.stderr_tail
         if code is not None:
             text += f" (exit code {exit_name(code)})"
-        if code == 0 and not self.version and process.runs_python:
+        if code == 0 and not self.version:
             text += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
         text += import_hint(stderr) + self._other_output(stderr)
         return ConnectionClosed(text, code, stderr)
@@ -6911,468 +7055,16 @@ class ClientSession(Session):
             self.connection.callbacks.drain(1.0)  # the last log messages
         finally:
             with self._ending:  # a second call waits for the first
-                self.process.close(self.connection)
+                if not self._is_over:
+                    self._is_over = True
+                    self.process.close(self.connection)
 
 
-class Negotiation:
-    """How a client finds the revision that it and a server speak, by a deadline.
-
-    See basic/transports/stdio, "Backward Compatibility".  What the probe,
-    `server/discover`, leads to:
-
-        a list of versions         the newest of them that is ours
-        the error -32022           the newest that it names; asked again in that one
-        one of MODERN_CODES        the error, unless it names handshake revisions
-        another error, silence     the handshake; if that is refused, what came late
-        the server has ended       Client._begin may start it again, to shake hands
-
-    What a server says of itself is the result of the last request.
-    """
-
-    def __init__(self, session: ClientSession, mode: str, deadline: float) -> None:
-        self._session, self._mode, self._deadline = session, mode, deadline
-
-    def agree(self) -> tuple[str, Json]:
-        """Return the revision, and what the server says of itself."""
-        process = self._session.process
-        if self._mode in ("legacy", *LEGACY_VERSIONS):
-            process.release(keep_earlier=True)
-            return self._shake_hands()
-        agreed = self._probe()
-        # If the probe was in vain, drop what the server wrote to stderr: mostly
-        # tracebacks about the unknown method `server/discover`.
-        process.release(keep_earlier=agreed[0] in MODERN_VERSIONS)
-        return agreed
-
-    def _discover(self, version: str) -> OutgoingRequest:
-        params = self._session.with_meta(None, version)
-        return self._session.ask("server/discover", params, self._deadline)
-
-    def _probe(self) -> tuple[str, Json]:
-        if self._mode != "auto":
-            return self._probe_only()
-        probe = self._discover(MODERN_VERSIONS[-1])
-        # At most half of the time, so that some is left for the handshake.
-        seconds = min(PROBE_SECONDS, seconds_until(self._deadline) / 2)
-        wait = partial(probe.inbox.wait, monotonic() + seconds)
-        try:
-            return self._discovered(wait)
-        except Empty:
-            pass
-        except McpError as error:
-            named = versions_named(error)
-            if error.code in MODERN_CODES and not any(
-                    date in named for date in LEGACY_VERSIONS):
-                raise
-        return self._fall_back(probe)
-
-    def _probe_only(self) -> tuple[str, Json]:
-        """Without the handshake: the user has asked for a stateless revision."""
-        version = self._mode if self._mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
-        try:
-            return self._discovered(self._discover(version).wait)
-        except McpError as error:
-            text = f"The server does not speak {version}: {error}"
-            error.message = f'{text}; try mode="auto"'
-            raise
-
-    def _fall_back(self, probe: OutgoingRequest) -> tuple[str, Json]:
-        """Shake hands; but a server that is slow to start may yet be stateless."""
-        try:
-            return self._shake_hands()
-        except McpError as error:
-            with suppress(Empty, McpError):  # the probe's response has come late
-                return self._discovered(partial(probe.inbox.wait, monotonic()))
-            return self._named(error)
-        finally:
-            probe.withdraw()
-
-    def _discovered(self, wait: Callable[[], Json]) -> tuple[str, Json]:
-        """A revision that the response to a probe names, or raise McpError."""
-        try:
-            result = check_complete(wait())
-        except McpError as error:
-            return self._named(error)
-        supported = result.get("supportedVersions")
-        if type(supported) is not list:
-            raise invalid_response("no list of supportedVersions")
-        return newest_shared(supported), result
-
-    def _named(self, error: McpError) -> tuple[str, Json]:
-        """A revision that an error names; raise the error if it does not.
-
-        What the server is, and offers, is asked again in that revision.
-        """
-        if error.code != UNSUPPORTED_VERSION:
-            raise error
-        version = newest_shared(versions_named(error))
-        with suppress(McpError):
-            return version, self._discover(version).wait()
-        return version, {}  # it does not say: then each method is tried
-
-    def _shake_hands(self) -> tuple[str, Json]:
-        settings, mode = self._session.settings, self._mode
-        capabilities = dict(settings.declared)
-        if "roots" in capabilities:
-            capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
-        params = {"protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY,
-                  "capabilities": capabilities, "clientInfo": settings.info}
-        result = self._session.ask("initialize", params, self._deadline).wait()
-        version = result.get("protocolVersion")
-        if version not in LEGACY_VERSIONS:
-            raise no_common_version([version])
-        return version, result
-
-
-class Stream(OutgoingRequest):
-    """A `subscriptions/listen` request of a client's own.
-
-    Once it is the current one, who has asked for it cannot give it up: it stays until
-    another replaces it, or the server ends it.
-    """
-
-    subscriptions: Subscriptions
-
-    def withdraw(self) -> bool:
-        with self.connection.lock:
-            return self.subscriptions.current is not self and super().withdraw()
-
-    def cancel(self) -> None:
-        if self.give_up("cancelled"):
-            self.inbox.finish(raise_cancelled)
-
-
-class Subscriptions:
-    """What a client has subscribed to on a connection.
-
-    In the handshake revisions each URI is a request.  In the stateless one a stream
-    carries all; when that is to change, another replaces it.  uris: all of them, in
-    order; the next connection renews them.
-    """
-
-    def __init__(self, session: ClientSession, uris: Iterable[str]) -> None:
-        self._session, self._connection = session, session.connection
-        self._changing = threading.Lock()  # held while uris or the stream are replaced
-        self.uris = dict.fromkeys(uris)
-        # The stream whose notifications are passed on; Connection.lock guards it.
-        self.current: Stream | None = None
-        self._granted: list[object] = []  # URIs that it is for
-
-    def change(self, action: str, uri: str, timeout: float | None) -> None:
-        """action: "subscribe" or "unsubscribe".  McpError: the server refuses."""
-        with self._changing:
-            wanted = dict(self.uris)
-            if action == "subscribe":
-                wanted[uri] = None
-            elif uri in wanted:
-                del wanted[uri]
-            else:
-                return
-            if self._session.stateless:
-                self._replace_stream([*wanted], timeout)
-                if uri in wanted and uri not in self._granted:
-                    raise McpError(METHOD_NOT_FOUND,
-                                   f"The server takes no subscription to {uri}")
-            else:
-                self._session.request(f"resources/{action}", {"uri": uri}, timeout)
-            self.uris = wanted
-
-    def renew(self, deadline: float) -> None:
-        """Subscribe to what the connection before this one had, and to changes."""
-        session = self._session
-        if session.stateless and not self.uris:
-            self._listen([])  # for the changes of lists
-        for uri in [*self.uris]:
-            try:
-                if not session.stateless:
-                    session.ask("resources/subscribe", {"uri": uri}, deadline).wait()
-                elif uri not in self._granted:  # with one before it
-                    self.change("subscribe", uri, seconds_until(deadline))
-            except (McpError, RequestTimeout) as error:
-                self.uris.pop(uri, None)
-                warn(f"mcp_min: no longer subscribed to {uri}: {error}\n")
-
-    def _replace_stream(self, uris: list[str], timeout: float | None) -> None:
-        """Open a stream for all of this; if that fails, the one before goes on."""
-        before = self.current
-        stream = self._listen(uris, timeout)
-        if stream is None:
-            return
-        calling.cancels(stream)
-        try:
-            granted = stream.wait().get(UPDATES_WANTED)
-        except BaseException:
-            if before and not self.current:  # it has ended meanwhile
-                self.tell_end()
-            raise
-        self._granted = granted if type(granted) is list else []
-
-    def _listen(self, uris: list[str], timeout: float | None = None) -> Stream | None:
-        """Ask for a stream of all that is wanted, which will replace the one before."""
-        wanted = self._filter(uris)
-        if not wanted:
-            before, self.current = self.current, None
-            if before:
-                before.cancel()
-            return None
-        if timeout is None:
-            timeout = self._session.settings.timeout
-        stream = Stream(self._connection, LISTEN, timeout=timeout)
-        stream.subscriptions = self
-        stream.inbox.on_arrival = partial(self._look_for_end, stream)
-        stream.send(self._session.with_meta({"notifications": wanted}))
-        return stream
-
-    def _filter(self, uris: Iterable[str]) -> Json:
-        """What the client wants to hear of, as a filter of subscriptions/listen."""
-        wanted: Json = {}
-        if self._session.settings.message_handler:
-            for capability, (_, key) in CHANGES.items():
-                if declares(self._session.capabilities, f"{capability}.listChanged"):
-                    wanted[key] = True
-        if uris:
-            wanted[UPDATES_WANTED] = [*uris]
-        return wanted
-
-    def _find(self, stream_id: object) -> OutgoingRequest | None:
-        """An open stream: one of ours, or a request that the user has submitted."""
-        with self._connection.lock:
-            request: OutgoingRequest | None = self._connection.outgoing.find(stream_id)
-        return request if request and request.method == LISTEN else None
-
-    def are_for(self, meta: Json) -> bool:
-        """False for a notification of a stream that has ended, or was never opened.
-
-        Of two streams, while one replaces the other, only one counts, so that no
-        notification is doubled or lost.
-        """
-        if not self._session.stateless or META_SUBSCRIPTION not in meta:
-            return True
-        stream = self._find(meta[META_SUBSCRIPTION])
-        if isinstance(stream, Stream):
-            return stream is self.current
-        return stream is not None
-
-    def acknowledged(self, meta: Json, params: Json) -> bool:
-        """Pass on the notifications of this stream from now on, and of no other.
-
-        False: it is a request of the user's.
-        """
-        with self._connection.lock:
-            stream = self._find(meta.get(META_SUBSCRIPTION))
-            if not isinstance(stream, Stream):
-                return False
-            before, self.current = self.current, stream
-        if before is stream:
-            return True
-        if before:
-            before.cancel()
-        granted = as_object(params.get("notifications"))
-        stream.inbox.finish(lambda: granted)
-        return True
-
-    def cancelled(self, stream_id: object, size: int) -> None:
-        """The server has ended a stream."""
-        with self._connection.lock:
-            stream = self._find(stream_id)
-            if stream:
-                self._connection.outgoing.take(stream)
-        if stream:
-            stream.respond({"jsonrpc": "2.0", "result": {}}, size)
-
-    def _look_for_end(self, stream: Stream) -> None:
-        """Something has come for a stream: its end, if it has left the table."""
-        with self._connection.lock:
-            if self.current is not stream or self._connection.outgoing.has(stream):
-                return
-            self.current = None
-        # If the lock is held, a new stream is replacing this one.
-        if not self._changing.locked():
-            self.tell_end()
-
-    def tell_end(self) -> None:
-        """Notify the user that all subscriptions have ended, unless by close()."""
-        session, wanted = self._session, self._filter(self.uris)
-        if session.is_closed or not wanted:
-            return
-        if not session.is_dead():  # if it is, auto_restart subscribes again
-            self.uris.clear()
-        session.call_handlers(CANCELLED, {
-            "notifications": wanted, "reason": "The server has ended this"}, 0)
-
-
-class Call(OutgoingRequest):
-    """A call on a server: a request, and another each time the server asks for input.
-
-    See basic/patterns/mrtr.  It is a loop in the thread that waits for it, also while
-    its user is asked; so it ends with the connection, and at the latest after
-    `max_timeout`.
-    """
-
-    def __init__(self, session: ClientSession, method: str, params: Json | None,
-                 timeout: float | None = None, max_timeout: float | None = None,
-                 progress_handler: Handler | None = None) -> None:
-        settings = session.settings
-        require_sync(progress_handler)
-        self._session, self._params = session, params or {}
-        self._parked: Pending | None = None  # while its user is asked
-        name = self._params.get("name") or self._params.get("uri")
-        label = f"{method} {name}" if name else method
-        if timeout is None:
-            timeout = settings.timeout
-        if max_timeout is None:
-            max_timeout = settings.max_timeout
-        super().__init__(
-            session.connection, method, label,
-            progress_handler or settings.progress_handler, timeout,
-            monotonic() + max_timeout)
-
-    def begin(self, **more: object) -> None:
-        """Send it, in a later round with more params."""
-        params = {**self._params, **more} if more else self._params
-        self.send(self._session.with_meta(params), with_token=True)
-        calling.cancels(self)
-        run_jobs = self._session.process.run_jobs
-        if run_jobs:  # a handler may already wait for a thread that waits
-            self.inbox.call(run_jobs)
-
-    def run(self) -> Json:
-        """Send it, and wait for its result."""
-        try:
-            self.begin()
-            return self.result()
-        except BaseException:  # also Ctrl-C just after it was sent
-            self.give_up("cancelled")  # does nothing if it has an outcome
-            raise
-
-    def submit(self, read: Callable[[Json], T]) -> Future[T]:
-        """Send it; return a future of what `read` returns for its result.
-
-        `read` and the callbacks of the future run on a thread of a pool: they may take
-        long, and may use the client.
-        """
-        from concurrent.futures import Future
-
-        future: Future[T] = Future()
-
-        def run() -> None:
-            outcome = Outcome.of(lambda: read(self.result()))
-            self.give_up("cancelled")  # if it was cancelled while it was sent again
-            if future.set_running_or_notify_cancel():
-                outcome.deliver(future)
-
-        self.begin()
-        future.add_done_callback(lambda _: self.cancel())  # no effect if it has ended
-        if self._session.process.run_jobs is None:
-            try:
-                self._session.calls.submit(run)
-            except RuntimeError:
-                log_exception(f"mcp_min: {self.label}")
-                self.cancel()
-                run()
-        else:
-            run()  # handlers run on the thread that waits: this one
-        return future
-
-    def result(self) -> Json:
-        """Wait for the result of the last round.
-
-        A server that requires input, but asks no question, is asked again, MAX_ROUNDS
-        times or until the pauses have taken the call's timeout.
-        """
-        session, rounds = self._session, 0
-        paused = 0.0  # seconds since the last question
-        while True:
-            result: Json = self.wait()
-            if not session.stateless:
-                return result
-            if result.get("resultType") != "input_required":
-                if not session.settings.declared.get("extensions"):
-                    check_complete(result)
-                return result
-            rounds += 1
-            questions = questions_of(result)
-            if rounds > MAX_ROUNDS:
-                raise invalid_response(
-                    f"input required over {MAX_ROUNDS} times in a row")
-            pause = rounds * EMPTY_ROUND_SECONDS
-            paused += pause
-            if questions:
-                pause, paused = INFINITE, 0.0
-            if paused > self.timeout:
-                raise session.timeout_error(
-                    f"{self.method}: input required, but none asked for")
-            answers = self._await_answers(questions, pause)
-            self.begin(**wire_fields(
-                inputResponses=answers, requestState=result.get("requestState")))
-
-    def cancel(self) -> None:
-        if self._parked:
-            self._parked.withdraw()  # now: its user must not be asked any more
-        super().cancel()
-
-    def _await_answers(self, questions: Json, seconds: float) -> Json | None:
-        """Let the user's handlers answer, on a thread of the pool.
-
-        None: there are no questions, and these seconds have passed.  Meanwhile only
-        max_timeout counts.
-        """
-        self._parked = parked = Pending(self.connection, self.inbox)
-        parked.enter()
-        try:
-            if questions:
-                self.connection.pool.submit(
-                    partial(self._answer, parked, questions, calling.future))
-            until = min(monotonic() + seconds, self.last_deadline)
-            return self.inbox.wait(until)  # type: ignore[no-any-return]
-        except Empty:
-            if questions:
-                raise self.timeout_error() from None
-            return None
-        finally:
-            parked.withdraw()
-
-    def _answer(self, parked: Pending, questions: Json, future: Any) -> None:
-        """future: of the task of AsyncClient that the call is for, or None."""
-        with self.connection.lock:
-            if not self.connection.outgoing.has(parked):
-                return  # it has ended while others were asked
-        answer = self._session.answer
-        calling.future = future
-        outcome = Outcome.of(lambda: {
-            name: answer(question["method"], question.get("params") or {})
-            for name, question in questions.items()})
-        calling.future = None
-        if parked.withdraw():
-            self.inbox.finish(outcome)
-
-
-def exit_name(code: int) -> str:
-    """An exit code; with the name of the signal, if one has ended the process."""
-    import signal
-
-    with suppress(ValueError):  # on Windows, any number
-        return f"{code}, {signal.Signals(-code).name}"
-    return str(code)
-
-
-def questions_of(result: Json) -> Json:
-    """What a result asks, by key; McpError if it is malformed."""
-    questions = result.get("inputRequests")
-    if questions is None and type(result.get("requestState")) is str:
-        return {}
-    if type(questions) is dict and len(questions) <= MAX_BATCH and all(
-            map(is_question, questions.values())):
-        return questions
-    raise invalid_response("malformed, unknown or too many inputRequests")
-
-
-def is_question(value: object) -> bool:
-    question = as_object(value)
-    known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
-    if question.get("method") not in known:
-        return False
-    return type(question.get("params") or {}) is dict
+def no_common_version(supported: object) -> McpError:
+    known = list(REVISIONS)
+    text = f"the server has {supported!r:.200}, this client {', '.join(known)}"
+    return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
+        "supported": supported, "requested": known})
 
 
 def check_complete(result: Json) -> Json:
@@ -7383,30 +7075,17 @@ def check_complete(result: Json) -> Json:
     return result
 
 
-def versions_named(error: McpError) -> list[object]:
-    """The versions in an UnsupportedProtocolVersionError; [] if it names none."""
-    named = as_object(error.data).get("supported")
-    return named if type(named) is list else []
-
-
-def newest_shared(versions: list[object]) -> str:
-    """The newest of these versions that is stateless and ours; McpError: none is."""
-    shared = [date for date in MODERN_VERSIONS if date in versions]
-    if not shared:  # it may name handshake revisions
-        raise no_common_version(versions)
-    return shared[-1]
-
-
-def no_common_version(supported: object) -> McpError:
-    known = list(REVISIONS)
-    text = f"the server has {supported!r:.200}, this client {', '.join(known)}"
-    return McpError(UNSUPPORTED_VERSION, f"No common protocol version: {text}", {
-        "supported": supported, "requested": known})
+def list_of_objects(result: Json, key: str) -> list[Json]:
+    """The list of objects under a key of a result; McpError if there is none."""
+    objects = result.get(key)
+    if type(objects) is not list or any(type(item) is not dict for item in objects):
+        raise invalid_response(f'"{key}" is not a list of objects')
+    return objects
 
 
 def list_method(like: F, name: str, method: str, text: str) -> F:
     """A method of Client like another one, for another list; text: its docstring."""
-    def entries(self: Client, *, cursor: Any = ...,
+    def entries(self: BaseClient, *, cursor: Any = ...,
                 timeout: float | None = None) -> Any:
         return self._list(method, cursor, timeout)
 
@@ -7414,114 +7093,29 @@ def list_method(like: F, name: str, method: str, text: str) -> F:
     return entries  # type: ignore[return-value]
 
 
-class Client:
-    """A client of a server process, of two streams, or of a Server in this process.
+class BaseClient:
+    """What every Client has; see there, also for the options."""
 
-        with Client(["python3", "server.py"]) as client:
-            for tool in client.list_tools():
-                print(tool["name"], tool.get("description"))
-            print(client.call_tool("forecast", {"city": "Oslo"}).text)
+    _session_class: Any = BaseClientSession
+    _hosted_class: type[HostedServer] = HostedServer
+    _process_class: type[Process] = Process
+    _tapped = True  # its connections can be
 
-    Every method may be called from any thread.  Those that send a request block until
-    its response comes, and raise McpError (the server's error), RequestTimeout or
-    ConnectionClosed; `timeout`: seconds without a response or progress, None for the
-    client's.  (No timeout counts while a handler answers a question of the server, nor
-    while another thread connects.)  The arguments:
-
-    target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
-    (dict), a pair of binary streams, or a Server object, as tests use it.
-    env: variables added to a few safe ones (PATH, HOME …); with inherit_env, to all.
-    timeout: seconds without a response or progress.  max_timeout: seconds in any case.
-    mode: "auto", "legacy", "modern" or the date of a revision.
-    client_info: name and version, as sent to the server.
-    sampling_handler(messages, params) -> str, result, or None to reject.
-    elicitation_handler(message, schema, params) -> content that matches the schema,
-    None to decline, or Elicited.
-    url_handler(message, url, params) -> True if the user agreed to open it.
-    roots: a list, see `set_roots`.
-    capabilities: declared besides those of the handlers that are given.
-    log_handler(params), message_handler(notification): called in order on a thread of
-    their own, where they may use the client.
-    progress_handler(progress, total, message): see `request`.
-    log_level: the lowest level that log_handler gets.
-    stderr: a text stream or a function for the server's stderr, or None to drop it.
-    auto_restart: when the server has died, the next call starts it again and renews the
-    subscriptions; its own timeout begins after that.  Running calls fail with
-    ConnectionClosed.
-
-    A server can make a client keep only so much: a line 16 MiB, questions answered at
-    once 8 (more wait), a list 100,000 entries, rounds of "input required" 16, callbacks
-    that wait 16 MiB (further notifications are dropped).
-    Regular expressions in a server's schemas are not run.
-
-    A server is a program: start only what you would run by hand; no shell is involved.
-    `close()` closes its stdin; a server that goes on gets SIGTERM 2 seconds later and
-    SIGKILL after 2 more, as does its process group (not a child that has called
-    setsid).  On Windows, after the 2 seconds, it and all its children are ended.
-
-    In an asyncio program use AsyncClient.
-    """
-
-    def __init__(self, target: Any, *, env: dict[str, str] | None = None,
-                 inherit_env: bool = False, cwd: str | None = None,
-                 timeout: float | None = 60.0, max_timeout: float | None = 3600.0,
-                 mode: str = "auto", client_info: Json | None = None,
-                 roots: list[Any] | None = None,
-                 sampling_handler: Callable[[list[Json], Json], object] | None = None,
-                 elicitation_handler: Handler | None = None,
-                 url_handler: Callable[[str, str, Json], object] | None = None,
-                 capabilities: Json | None = None,
-                 log_handler: Callable[[Json], object] | None = None,
-                 message_handler: Callable[[Json], object] | None = None,
-                 progress_handler: Handler | None = None, log_level: str | None = None,
-                 stderr: Any = AT_START, max_message_bytes: int = 16 << 20,
-                 auto_restart: bool = False, **unknown: NoReturn) -> None:
-        if unknown:
-            raise unknown_option("Client", unknown, options_of(Client.__init__))
-        check_choice("mode", mode, MODES)
-        check_choice("log_level", log_level or LEVELS[0], LEVELS)
-        require_sync(sampling_handler, elicitation_handler, url_handler, log_handler,
-                     message_handler, progress_handler)
-        if timeout is None:
-            timeout = INFINITE
-        if max_timeout is None:
-            max_timeout = INFINITE
-        if roots is not None:
-            roots = [root_of(root) for root in roots]
-        self._target = target
-        self._env, self._inherit_env, self._cwd = env, inherit_env, cwd
-        self._stderr = stderr
-        self._settings = Settings(
-            mode=mode, timeout=timeout, max_timeout=max_timeout,
-            max_message_bytes=max_message_bytes, level=log_level,
-            info=client_info or {"name": "mcp_min", "version": __version__},
-            declared=capabilities or {}, log_handler=log_handler,
-            message_handler=message_handler, progress_handler=progress_handler)
-        self._settings.add_handlers(form=elicitation_handler, url=url_handler,
-                                    sampling=sampling_handler, roots=roots)
-        self._auto_restart = auto_restart
-
+    def __init__(self, target: Any, **options: Any) -> None:
+        self._target, self._settings = target, Settings(**options)
         self._lock = threading.RLock()    # held while connecting
-        self._session: ClientSession | None = None
+        self._session: BaseClientSession | None = None
         self._closed = False
         self._outputs: dict[str, OutputSchema] = {}   # of the tools listed last
 
     # -- connecting
-    def __enter__(self) -> Client:  # noqa: PYI034 - no Self before 3.11
+    def __enter__(self: ClientT) -> ClientT:  # noqa: PYI019 - no Self before 3.11
         return self.connect()
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    if not TYPE_CHECKING:  # a type checker finds this by itself
-        async def __aenter__(self):
-            raise TypeError("a Client blocks: use `with`, or in an asyncio program "
-                            "`async with AsyncClient(…) as client:`")
-
-        async def __aexit__(self, *exc):
-            """For `async with` to come to __aenter__."""
-
-    def connect(self) -> Client:
+    def connect(self: ClientT) -> ClientT:  # noqa: PYI019
         """Start the server and agree on a revision; does nothing if it is connected.
 
         Blocks for at most `timeout`; on failure `close` may add 5 s, and the lifespan
@@ -7545,6 +7139,32 @@ class Client:
             self._session.close()
         self._begin(self._settings.mode, monotonic() + self._settings.timeout)
 
+    def _begin(self, mode: str, deadline: float) -> None:
+        uris = self._session.subscriptions.uris if self._session else ()
+        self._session = session = self._session_class(
+            self._settings, self._start(), uris)
+        try:
+            session.connection.start(self._tapped)
+            if self._closed:  # by another thread, before it could see this session
+                raise ConnectionClosed("The client is closed")
+            session.begin(mode, deadline)
+        except BaseException as error:
+            session.close()
+            if isinstance(error, RequestTimeout):
+                seconds = self._settings.timeout
+                error = RequestTimeout(f"connecting took over {seconds:g} s: {error}")
+            raise error from None
+
+    def _start(self) -> StreamPair:
+        target, settings = self._target, self._settings
+        if hasattr(target, "serve"):
+            return self._hosted_class(target)
+        if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
+            return StreamPair(*target)
+        argv, env, cwd = resolve_command(target, settings.env, settings.cwd)
+        env = child_environment(env, settings.inherit_env)
+        return self._process_class(argv, env, cwd, settings.stderr)
+
     def close(self) -> None:
         """Close the connection and end the server's process; running calls fail.
 
@@ -7558,6 +7178,25 @@ class Client:
         """True between `connect` and `close`, unless the server has ended."""
         session = self._session
         return not (session is None or self._closed or session.is_dead())
+
+    def _live(self, method: str = "") -> BaseClientSession:
+        """The session to send a request on; McpError if the server does not offer it.
+
+        With auto_restart a server that has died is started again.
+        """
+        with self._lock:  # another thread may be connecting right now
+            session = self._session
+            may_restart = self._settings.auto_restart and not self._closed
+            if may_restart and session and session.is_dead():
+                self._connect()  # fails if `close` is called
+                session = self._session
+        if not (session and session.version):
+            raise ConnectionClosed(
+                "The client is not connected; use `with`, or connect()")
+        if method and not session.offers(method):
+            raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
+                           {"method": method})
+        return session
 
     @property
     def server_info(self) -> Json:
@@ -7589,82 +7228,23 @@ class Client:
         """The exit code of the server's process, negative for a signal, or None."""
         return self._session.process.exit_code if self._session else None
 
-    def _begin(self, mode: str, deadline: float) -> None:
-        uris = self._session.subscriptions.uris if self._session else ()
-        self._session = session = ClientSession(self._settings, self._start(), uris)
-        try:
-            session.connection.start()
-            if self._closed:  # by another thread, before it could see this session
-                raise ConnectionClosed("The client is closed")
-            session.begin(mode, deadline)
-        except BaseException as error:
-            session.close()
-            if mode == "auto" and not session.version and self._ended_by_probe(error):
-                return self._begin("legacy", deadline)
-            session.process.release(keep_earlier=True)  # its stderr shows why
-            if isinstance(error, RequestTimeout):
-                error = session.connect_error(error)
-            raise error from None
-
-    def _ended_by_probe(self, error: BaseException) -> bool:
-        """True if the server seems to have ended because of the probe, as old ones do.
-
-        Others are not started twice, because whatever they do would happen twice.
-        """
-        if self._closed or not isinstance(error, ConnectionClosed):
-            return False
-        return error.exit_code == 0 or (
-            re.search("initialize|discover", error.stderr) is not None)
-
-    def _start(self) -> StreamPair:
-        target = self._target
-        if hasattr(target, "serve"):
-            return HostedServer(target)
-        if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
-            return StreamPair(*target)
-        argv, env, cwd = resolve_command(target, self._env, self._cwd)
-        return Process(argv, child_environment(env, self._inherit_env), cwd,
-                       self._stderr)
-
-    def _live(self, method: str = "") -> ClientSession:
-        """The session to send a request on; McpError if the server does not offer it.
-
-        With auto_restart a server that has died is started again.
-        """
-        with self._lock:  # another thread may be connecting right now
-            session = self._session
-            may_restart = self._auto_restart and not self._closed
-            if may_restart and session and session.is_dead():
-                self._connect()  # fails if `close` is called
-                session = self._session
-        if not (session and session.version):
-            raise ConnectionClosed(
-                "The client is not connected; use `with`, or connect()")
-        if method and not session.offers(method):
-            raise McpError(METHOD_NOT_FOUND, f"The server does not offer {method}",
-                           {"method": method})
-        return session
-
     # -- any request
     def request(self, /, method: str, params: Json | None = None, *,
                 timeout: float | None = None, max_timeout: float | None = None,
-                progress_handler: Handler | None = None,
-                **unknown: NoReturn) -> Json:
+                progress_handler: Handler | None = None) -> Json:
         """Send any request and wait for its result.
 
         max_timeout: seconds in any case; by default the client's.
         progress_handler(progress, total, message): instead of the client's; called on
         this thread, before this returns: what it takes is not interrupted.
         """
-        if unknown:
-            raise unknown_option("request", unknown, options_of(Client.request))
-        return Call(self._live(), method, params, timeout, max_timeout,
-                    progress_handler).run()
+        call = self._live().call(
+            method, params, timeout, max_timeout, progress_handler)
+        return call.run()
 
     def submit(self, method: str, params: Json | None = None, *,
                timeout: float | None = None, max_timeout: float | None = None,
-               progress_handler: Handler | None = None,
-               **unknown: NoReturn) -> Future[Json]:
+               progress_handler: Handler | None = None) -> Future[Json]:
         """Send any request; return a concurrent.futures.Future of its result at once.
 
         `cancel()` of the future also cancels the request.  max_timeout,
@@ -7673,10 +7253,8 @@ class Client:
         A `subscriptions/listen` request of your own stays open: give it infinite
         timeouts.  message_handler gets its acknowledgement and its notifications.
         """
-        if unknown:
-            raise unknown_option("submit", unknown, options_of(Client.submit))
-        call = Call(self._live(), method, params, timeout, max_timeout,
-                    progress_handler)
+        call = self._live().call(
+            method, params, timeout, max_timeout, progress_handler)
         return call.submit(lambda result: result)
 
     def notify(self, method: str, params: Json | None = None) -> None:
@@ -7694,26 +7272,23 @@ class Client:
     def ping(self, *, timeout: float | None = None) -> bool:
         """Send a ping, or `server/discover` if stateless; True when it was answered."""
         session = self._live()
-        method = "server/discover" if session.stateless else "ping"
-        session.request(method, None, timeout)
+        method = "ping" if "ping" in session.methods else "server/discover"
+        session.call(method, None, timeout).run()
         return True
 
     def _request(self, method: str, params: Json, timeout: float | None) -> Json:
-        return check_complete(self._live(method).request(method, params, timeout))
+        return check_complete(self._live(method).call(method, params, timeout).run())
 
     # -- tools
     def call_tool(self, /, name: str, arguments: Json | None = None, *,
                   timeout: float | None = None, max_timeout: float | None = None,
                   progress_handler: Handler | None = None,
-                  raise_on_error: bool = True, meta: Json | None = None,
-                  **unknown: NoReturn) -> ToolResult:
+                  raise_on_error: bool = True, meta: Json | None = None) -> ToolResult:
         """Call a tool and wait for its result (server/tools, "Calling Tools").
 
         Raises ToolError if the tool has failed; with raise_on_error=False see
         `is_error` of the result.  max_timeout, progress_handler: see `request`.
         """
-        if unknown:
-            raise unknown_option("call_tool", unknown, options_of(Client.call_tool))
         call = self._tool_call(name, arguments, meta, timeout, max_timeout,
                                progress_handler)
         return self._read_tool(name, raise_on_error, call.run())
@@ -7722,26 +7297,22 @@ class Client:
                     timeout: float | None = None, max_timeout: float | None = None,
                     progress_handler: Handler | None = None,
                     raise_on_error: bool = True,
-                    meta: Json | None = None,
-                    **unknown: NoReturn) -> Future[ToolResult]:
+                    meta: Json | None = None) -> Future[ToolResult]:
         """Call a tool; return a concurrent.futures.Future of its result at once.
 
-        `cancel()` of the future also cancels the request.  A Server(threaded=False) in
-        this process runs the handler before this returns.  max_timeout,
+        `cancel()` of the future also cancels the request.  max_timeout,
         progress_handler: see `submit`.
         """
-        if unknown:
-            raise unknown_option("submit_tool", unknown, options_of(Client.submit_tool))
         call = self._tool_call(name, arguments, meta, timeout, max_timeout,
                                progress_handler)
         return call.submit(partial(self._read_tool, name, raise_on_error))
 
     def _tool_call(self, name: str, arguments: Json | None, meta: Json | None,
-                   *options: Any) -> Call:
+                   *options: Any) -> BaseCall:
         params: Json = {"name": name, "arguments": arguments or {}}
         if meta:
             params["_meta"] = meta
-        return Call(self._live("tools/call"), "tools/call", params, *options)
+        return self._live("tools/call").call("tools/call", params, *options)
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
         check_complete(raw)  # with extensions `request` hands over other types
@@ -7767,8 +7338,8 @@ class Client:
     def _page(self, method: str, cursor: str | None, timeout: float | None,
               max_timeout: float | None = None) -> tuple[Json, int]:
         """A page of a list, and its size in bytes."""
-        call = Call(self._live(method), method, wire_fields(cursor=cursor), timeout,
-                    max_timeout)
+        call = self._live(method).call(
+            method, wire_fields(cursor=cursor), timeout, max_timeout)
         page, key = check_complete(call.run()), METHODS[method].list_key
         page[key] = [*map(Entry.of, list_of_objects(page, key))]
         return page, call.size
@@ -7857,11 +7428,11 @@ class Client:
         (server/resources, "Subscriptions").
         """
         session = self._live("resources/subscribe")
-        session.subscriptions.change("subscribe", uri, timeout)
+        session.subscriptions.subscribe(uri, timeout)
 
     def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription; does nothing if there is none."""
-        self._live().subscriptions.change("unsubscribe", uri, timeout)
+        self._live().subscriptions.unsubscribe(uri, timeout)
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> PromptResult:
@@ -7900,9 +7471,9 @@ class Client:
         """
         require_one_of("level", level, LEVELS)
         session = self._live("logging/setLevel")
-        if not session.stateless:  # there each request carries it
-            session.request("logging/setLevel", {"level": level}, timeout)
-        self._settings.level = level
+        if "logging/setLevel" in session.methods:  # otherwise each request carries it
+            session.call("logging/setLevel", {"level": level}, timeout).run()
+        self._settings.log_level = level
 
     def set_roots(self, roots: list[Any]) -> None:
         """Set the directories that the server may use, and notify it (client/roots).
@@ -7911,93 +7482,14 @@ class Client:
         A server of a handshake revision asks for them only if the client was made with
         `roots=`, be it an empty list.
         """
-        declared = "roots" in self._settings.handlers
-        self._settings.add_handlers(roots=[root_of(root) for root in roots])
-        session = self._session  # in the stateless revision each request asks anew
-        if declared and session and session.version in LEGACY_VERSIONS:
-            session.connection.send(notification(ROOTS_CHANGED))
+        answers, session = self._settings.answers, self._session
+        was_declared = "roots" in answers.declared
+        answers.set_roots(roots)
+        if was_declared and session and session.version in LEGACY_VERSIONS:
+            session.notify(ROOTS_CHANGED)
 
 
-def answer_form(handler: Handler, params: Json) -> Json:
-    """The answer to elicitation/create, made of what an elicitation_handler returns."""
-    schema = params.get("requestedSchema")
-    names = [*as_object(as_object(schema).get("properties"))]
-    answer = handler(params.get("message", ""), schema, params)
-    if answer is None or (answer is False and not names):
-        answer = Elicited("decline")
-    elif answer is True and not names:  # the form asks for consent only
-        answer = Elicited("accept")
-    elif type(answer) is dict and "action" in {*answer} - {*names}:  # as it is sent
-        answer = Elicited(answer["action"], answer.get("content"))
-    elif not isinstance(answer, Elicited):
-        answer = Elicited("accept", answer)
-    if answer.action != "accept" or schema is None:
-        return {"action": answer.action}
-    content = {} if answer.content is None else answer.content
-    if type(content) is not dict and len(names) == 1:  # the form asks for one value
-        content = {names[0]: content}
-    problems = "; ".join(Validator(schema, foreign=True).problems(content))
-    if problems:
-        raise ValueError(f"The answer does not fit the form: {problems}")
-    return {"action": answer.action, "content": content}
-
-
-def answer_url(handler: Handler, params: Json) -> Json:
-    answer = handler(params.get("message", ""), params.get("url", ""), params)
-    if answer is True:
-        answer = Elicited("accept")
-    elif type(answer) is dict and "action" in answer:  # as it is sent
-        answer = Elicited(answer["action"])
-    elif not isinstance(answer, Elicited):
-        answer = Elicited("decline")
-    return {"action": answer.action}
-
-
-def answer_sampling(handler: Handler, params: Json) -> Json:
-    messages = member(params, "messages", list)
-    try:
-        check_tool_results(messages)
-    except ValueError as error:
-        raise invalid_params(str(error), "messages", str(error)) from None
-    answer = handler(messages, params)
-    if answer is None:
-        raise McpError(USER_REJECTED, "User rejected sampling request")
-    if isinstance(answer, dict):
-        return answer
-    return {"role": "assistant", "content": Text(str(answer)),
-            "model": "unknown", "stopReason": "endTurn"}
-
-
-# Each is called with the user's handler, or the roots, and the params.
-ANSWER_FUNCTIONS: dict[str, Callable[[Any, Json], Json]] = {
-    "form":     answer_form,
-    "url":      answer_url,
-    "sampling": answer_sampling,
-    "roots":    lambda roots, params: {"roots": roots},
-}
-
-
-def list_of_objects(result: Json, key: str) -> list[Json]:
-    """The list of objects under a key of a result; McpError if there is none."""
-    objects = result.get(key)
-    if type(objects) is not list or any(type(item) is not dict for item in objects):
-        raise invalid_response(f'"{key}" is not a list of objects')
-    return objects
-
-
-def root_of(root: Any) -> Json:
-    """A root as it is sent; ValueError if it is no file URI (client/roots: "MUST")."""
-    if not isinstance(root, dict):
-        from pathlib import Path
-
-        uri = os.fspath(root)
-        if "://" not in uri and not uri.startswith("file:"):
-            uri = Path(uri).absolute().as_uri()
-        root = {"uri": uri}
-    uri = str(root.get("uri"))
-    if not uri.startswith("file://"):
-        raise ValueError(f"a root is a path or a file URI, not {uri!r:.100}")
-    return {**root, "uri": uri}
+ClientT = TypeVar("ClientT", bound=BaseClient)
 
 
 def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
@@ -8023,6 +7515,19 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
         if type(hosts.get(key)) is dict:
             return hosts[key]  # type: ignore[no-any-return]
     raise ValueError(f'{path} has no "mcpServers"')
+
+
+# The doors of a client, where chapters come in, as may an extension:
+#
+#   classes             of a client, of its session (_session_class), of a call
+#                       (call_class: its result may not be one yet), of a process
+#                       (_process_class), of a Server in this process (_hosted_class);
+#                       "The client" composes them
+#   MODES               how a client may begin
+#   negotiate, adopt, set_up    how a session agrees on a revision, and what follows
+#   prepare             what all params have besides their own
+#   takes               notifications that are not for the user's handlers
+#   began, wait_elsewhere, answer    what a thread does for a call, or for a question
 
 
 # == Part IV: chapters =================================================================
@@ -8398,6 +7903,484 @@ def handle_listen(handling: Handling, params: Json) -> Any:
 #     def push(task: dict) -> None:
 #         server.notify_subscribers(
 #             "taskIds", task["taskId"], "notifications/tasks", task)
+
+
+# -- 15b. Stateless, of a client -------------------------------------------------------
+# Chapter: stateless, of a client.
+# Adds: modern, 2026-07-28
+# Doors: the classes of a client, of its session and of a call; MODES.
+#
+# A client finds out whether a server has the stateless revision by a probe.  Then every
+# request brings along in `_meta` what the server must know; a result may be "input
+# required", and the call is sent again with the answers of the user; and one stream
+# carries the notifications.
+
+MODES += ["modern", *MODERN_VERSIONS]
+PROBE_SECONDS = 5.0     # how long to wait for an answer to `server/discover`
+MAX_ROUNDS = 16         # "input required" in a row; then a client gives up
+EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it grows
+
+
+class StatelessCall(BaseCall):
+    """A call, sent again each time the server asks for input.
+
+    See basic/patterns/mrtr.  While its user is asked it waits in the table under
+    another key; so it ends with the connection, and at the latest after `max_timeout`.
+    """
+
+    session: StatelessClientSession
+    _parked: OutgoingRequest | None = None  # while its user is asked
+
+    def result(self) -> Json:
+        """Wait for the result of the last round.
+
+        A server that requires input, but asks no question, is asked again, MAX_ROUNDS
+        times or until the pauses have taken the call's timeout.
+        """
+        rounds, paused = 0, 0.0  # seconds since the last question
+        while True:
+            result = super().result()
+            if self._is_last(result):
+                return result
+            rounds += 1
+            questions = questions_of(result)
+            if rounds > MAX_ROUNDS:
+                raise invalid_response(
+                    f"input required over {MAX_ROUNDS} times in a row")
+            pause = rounds * EMPTY_ROUND_SECONDS
+            paused += pause
+            if questions:
+                pause, paused = INFINITE, 0.0
+            if paused > self.timeout:
+                raise self.session.timeout_error(
+                    f"{self.method}: input required, but none asked for")
+            answers = self._await_answers(questions, pause)
+            self.begin(**wire_fields(
+                inputResponses=answers, requestState=result.get("requestState")))
+
+    def _is_last(self, result: Json) -> bool:
+        if not self.session.stateless:
+            return True
+        if result.get("resultType") == "input_required":
+            return False
+        if not self.session.settings.answers.declared.get("extensions"):
+            check_complete(result)
+        return True
+
+    def cancel(self) -> None:
+        if self._parked:
+            self._parked.withdraw()  # now: its user must not be asked any more
+        super().cancel()
+
+    def _await_answers(self, questions: Json, seconds: float) -> Json | None:
+        """Let the user's handlers answer, on a thread of the pool.
+
+        None: there are no questions, and these seconds have passed.  Meanwhile only
+        max_timeout counts.
+        """
+        self._parked = parked = OutgoingRequest(self.connection, self.method)
+        parked.inbox = self.inbox
+        parked.enter()
+        try:
+            if questions:
+                self.connection.pool.submit(partial(self._answer, parked, questions))
+            until = min(monotonic() + seconds, self.last_deadline)
+            return self.inbox.wait(until)  # type: ignore[no-any-return]
+        except Empty:
+            if questions:
+                raise self.timeout_error() from None
+            return None
+        finally:
+            parked.withdraw()
+
+    def _answer(self, parked: OutgoingRequest, questions: Json) -> None:
+        with self.connection.lock:
+            if not self.connection.outgoing.has(parked):
+                return  # it has ended while others were asked
+        answer = self.session.answer
+        outcome = Outcome.of(lambda: {
+            name: answer(question["method"], question.get("params") or {}, self)
+            for name, question in questions.items()})
+        if parked.withdraw():
+            self.inbox.finish(outcome)
+
+
+def questions_of(result: Json) -> Json:
+    """What a result asks, by key; McpError if it is malformed."""
+    questions = result.get("inputRequests")
+    if questions is None and type(result.get("requestState")) is str:
+        return {}
+    if type(questions) is dict and len(questions) <= MAX_BATCH and all(
+            map(is_question, questions.values())):
+        return questions
+    raise invalid_response("malformed, unknown or too many inputRequests")
+
+
+def is_question(value: object) -> bool:
+    question = as_object(value)
+    known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
+    if question.get("method") not in known:
+        return False
+    return type(question.get("params") or {}) is dict
+
+
+class Stream(OutgoingRequest):
+    """A `subscriptions/listen` request of a client's own.
+
+    Once it is the current one, who has asked for it cannot give it up: it stays until
+    another replaces it, or the server ends it.  granted: the URIs that it is for.
+    """
+
+    def __init__(self, subscriptions: StreamSubscriptions, timeout: float) -> None:
+        super().__init__(subscriptions.session.connection, LISTEN, timeout)
+        self._subscriptions = subscriptions
+        self.granted: list[str] = []
+
+    def withdraw(self) -> bool:
+        with self.connection.lock:
+            return self._subscriptions.current is not self and super().withdraw()
+
+    def cancel(self) -> None:
+        if self.give_up("cancelled"):
+            self.inbox.finish(raise_cancelled)
+
+    def end(self, outcome: Callable[[], Any]) -> None:
+        super().end(outcome)
+        self._subscriptions.ended(self)
+
+
+class StreamSubscriptions(Subscriptions):
+    """Subscriptions that a stream carries; when they change, another replaces it."""
+
+    # The stream whose notifications are passed on; Connection.lock guards it.
+    current: Stream | None = None
+
+    def ask(self, action: str, uri: str, wanted: list[str], timeout: float | None,
+            ) -> None:
+        stream = self.current
+        if stream is None or wanted != stream.granted:
+            stream = self._replace(wanted, timeout)
+        if stream and uri in wanted and uri not in stream.granted:
+            raise McpError(METHOD_NOT_FOUND,
+                           f"The server takes no subscription to {uri}")
+
+    def renew(self) -> None:
+        """Listen also for the changes of lists."""
+        if not self.uris:
+            self._listen([])
+        super().renew()
+
+    def renew_one(self, uri: str) -> None:
+        self.ask("subscribe", uri, self.uris, self.session.seconds_left())
+
+    def _replace(self, uris: list[str], timeout: float | None) -> Stream | None:
+        """Open a stream for all of this; if that fails, the one before goes on."""
+        before = self.current
+        stream = self._listen(uris, timeout)
+        if stream is None:
+            return None
+        self.session.began(stream)
+        try:
+            stream.wait()
+        except BaseException:
+            if before and not self.current:  # it has ended meanwhile
+                self.tell_end()
+            raise
+        return stream
+
+    def _listen(self, uris: list[str], timeout: float | None = None) -> Stream | None:
+        """Ask for a stream of all that is wanted, which will replace the one before."""
+        wanted = self.filter(uris)
+        if not wanted:
+            before, self.current = self.current, None
+            if before:
+                before.cancel()
+            return None
+        if timeout is None:
+            timeout = self.session.settings.timeout
+        stream = Stream(self, timeout)
+        stream.send(self.session.prepare({"notifications": wanted}))
+        return stream
+
+    def takes(self, method: str, params: Json, size: int) -> bool:
+        meta = as_object(params.get("_meta"))
+        if method == CANCELLED:  # basic/patterns/cancellation: only of a stream
+            self._cancelled(params.get("requestId"), size)
+            return True
+        if method == ACKNOWLEDGED and self._acknowledged(meta, params):
+            return True
+        return META_SUBSCRIPTION in meta and not self._is_open(meta[META_SUBSCRIPTION])
+
+    def _find(self, stream_id: object) -> OutgoingRequest | None:
+        """An open stream: one of ours, or a request that the user has submitted."""
+        connection = self.session.connection
+        with connection.lock:
+            request = connection.outgoing.find(stream_id)
+        return request if request and request.method == LISTEN else None
+
+    def _is_open(self, stream_id: object) -> bool:
+        """False for a stream that has ended, or was never opened.
+
+        Of two streams, while one replaces the other, only one counts, so that no
+        notification is doubled or lost.
+        """
+        stream = self._find(stream_id)
+        if isinstance(stream, Stream):
+            return stream is self.current
+        return stream is not None
+
+    def _acknowledged(self, meta: Json, params: Json) -> bool:
+        """Pass on the notifications of this stream from now on, and of no other.
+
+        False: it is a request of the user's.
+        """
+        with self.session.connection.lock:
+            stream = self._find(meta.get(META_SUBSCRIPTION))
+            if not isinstance(stream, Stream):
+                return False
+            before, self.current = self.current, stream
+        if before is stream:
+            return True
+        if before:
+            before.cancel()
+        granted = as_object(params.get("notifications")).get(UPDATES_WANTED)
+        if type(granted) is list:
+            stream.granted = granted
+        stream.inbox.finish(lambda: None)
+        return True
+
+    def _cancelled(self, stream_id: object, size: int) -> None:
+        """The server has ended a stream."""
+        stream = self._find(stream_id)
+        connection = self.session.connection
+        with connection.lock:
+            is_open = stream is not None and connection.outgoing.take(stream)
+        if stream and is_open:
+            stream.respond({"jsonrpc": "2.0", "result": {}}, size)
+
+    def ended(self, stream: Stream) -> None:
+        """The server, or the connection, has ended a stream."""
+        with self.session.connection.lock:
+            if self.current is not stream:
+                return
+            self.current = None
+        # If the lock is held, a new stream is replacing this one.
+        if not self.changing.locked():
+            self.tell_end()
+
+
+class StatelessClientSession(BaseClientSession):
+    """Finds the revision that it and a server speak.
+
+    See basic/transports/stdio, "Backward Compatibility".  What the probe,
+    `server/discover`, leads to:
+
+        a list of versions         the newest of them that is ours
+        the error -32022           the newest that it names; asked again in that one
+        one of MODERN_CODES        the error, unless it names handshake revisions
+        another error, silence     the handshake; if that is refused, what came late
+        the server has ended       StatelessClient may start it again, to shake hands
+
+    What a server says of itself is the result of the last request.
+    """
+
+    call_class = StatelessCall
+    stateless = False
+    ended_by_probe = False
+
+    def negotiate(self, mode: str) -> tuple[str, Json]:
+        if mode in ("legacy", *LEGACY_VERSIONS):
+            self._release(True)
+            return super().negotiate(mode)
+        shown = True
+        try:
+            version, result = self._probe(mode)
+            shown = version in MODERN_VERSIONS
+        except ConnectionClosed as error:
+            self.ended_by_probe = mode == "auto" and is_end_by_probe(error)
+            shown = not self.ended_by_probe
+            raise
+        finally:
+            self._release(shown)
+        return version, result
+
+    def _release(self, keep_earlier: bool) -> None:
+        if isinstance(self.process, ProbedProcess):
+            self.process.release(keep_earlier)
+
+    def _discover(self, version: str) -> OutgoingRequest:
+        params = self._with_meta({}, version)
+        return self.ask("server/discover", params)
+
+    def _probe(self, mode: str) -> tuple[str, Json]:
+        if mode != "auto":
+            return self._probe_only(mode)
+        probe = self._discover(MODERN_VERSIONS[-1])
+        # At most half of the time, so that some is left for the handshake.
+        seconds = min(PROBE_SECONDS, self.seconds_left() / 2)
+        try:
+            wait = partial(probe.inbox.wait, monotonic() + seconds)
+            return self._discovered(wait)
+        except Empty:
+            pass
+        except McpError as error:
+            named = versions_named(error)
+            if error.code in MODERN_CODES and not any(
+                    date in named for date in LEGACY_VERSIONS):
+                raise
+        return self._fall_back(probe)
+
+    def _probe_only(self, mode: str) -> tuple[str, Json]:
+        """Without the handshake: the user has asked for a stateless revision."""
+        version = mode if mode in MODERN_VERSIONS else MODERN_VERSIONS[-1]
+        try:
+            return self._discovered(self._discover(version).wait)
+        except (McpError, RequestTimeout) as error:
+            text = f'The server does not speak {version}: try mode="auto": {error}'
+            if isinstance(error, RequestTimeout):
+                raise RequestTimeout(text) from None
+            error.message = text
+            raise
+
+    def _fall_back(self, probe: OutgoingRequest) -> tuple[str, Json]:
+        """Shake hands; but a server that is slow to start may yet be stateless."""
+        try:
+            return super().negotiate("auto")
+        except McpError as error:
+            with suppress(Empty, McpError):  # the probe's response has come late
+                wait = partial(probe.inbox.wait, monotonic())
+                return self._discovered(wait)
+            return self._named(error)
+        finally:
+            probe.withdraw()
+
+    def _discovered(self, wait: Callable[[], Json]) -> tuple[str, Json]:
+        """A revision that the response to a probe names, or raise McpError."""
+        try:
+            result = check_complete(wait())
+        except McpError as error:
+            return self._named(error)
+        supported = result.get("supportedVersions")
+        if type(supported) is not list:
+            raise invalid_response("no list of supportedVersions")
+        return newest_shared(supported), result
+
+    def _named(self, error: McpError) -> tuple[str, Json]:
+        """A revision that an error names; raise the error if it does not.
+
+        What the server is, and offers, is asked again in that revision.
+        """
+        if error.code != UNSUPPORTED_VERSION:
+            raise error
+        version = newest_shared(versions_named(error))
+        with suppress(McpError):
+            return version, self._discover(version).wait()
+        return version, {}  # it does not say: then each method is tried
+
+    def adopt(self, version: str, result: Json) -> None:
+        super().adopt(version, result)
+        if version in MODERN_VERSIONS:
+            self.stateless = True
+            self.methods = MODERN_METHODS
+            self.connection.responds = False
+            meta = as_object(result.get("_meta"))
+            self.server_info = as_object(meta.get(META_SERVER))
+            self.subscriptions = StreamSubscriptions(self, self.subscriptions.uris)
+
+    def set_up(self) -> None:
+        if self.stateless:
+            self.subscriptions.renew()
+        else:
+            super().set_up()
+
+    def prepare(self, params: Json) -> Json:
+        if self.stateless:
+            return self._with_meta(params, self.version)
+        return params
+
+    def _with_meta(self, params: Json, version: str) -> Json:
+        settings = self.settings
+        meta = {META_VERSION: version, META_CLIENT: settings.client_info,
+                META_CAPABILITIES: settings.answers.declared}
+        if settings.log_level or settings.log_handler:
+            meta[META_LOG_LEVEL] = settings.log_level or "info"  # as in the handshake ones
+        return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
+
+    def on_end(self) -> None:
+        if not self.stateless:  # otherwise that of a stream is told
+            super().on_end()
+
+
+def is_end_by_probe(error: ConnectionClosed) -> bool:
+    """True if the server seems to have ended because of the probe, as old ones do.
+
+    Others are not started twice, because whatever they do would happen twice.
+    """
+    return error.exit_code == 0 or (
+        re.search("initialize|discover", error.stderr) is not None)
+
+
+def versions_named(error: McpError) -> list[object]:
+    """The versions in an UnsupportedProtocolVersionError; [] if it names none."""
+    named = as_object(error.data).get("supported")
+    return named if type(named) is list else []
+
+
+def newest_shared(versions: list[object]) -> str:
+    """The newest of these versions that is stateless and ours; McpError: none is."""
+    shared = [date for date in MODERN_VERSIONS if date in versions]
+    if not shared:  # it may name handshake revisions
+        raise no_common_version(versions)
+    return shared[-1]
+
+
+class ProbedProcess(Process):
+    """A server process whose stderr is held back until the probe has led to something.
+
+    If the probe was in vain, what it wrote is dropped: mostly tracebacks about the
+    unknown method `server/discover`.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        self._holding = threading.RLock()  # guards the next
+        self._held: bytes | None = b""  # what waits for `release`; None after that
+        super().__init__(*args)
+
+    def _pass_on(self, lines: bytes) -> None:
+        with self._holding:
+            if self._held is not None:
+                self._held = (self._held + lines)[-MAX_STDERR_BYTES:]
+                return
+        super()._pass_on(lines)
+
+    def release(self, keep_earlier: bool) -> None:
+        """Pass stderr on from now on, and also what came before if `keep_earlier`."""
+        if not keep_earlier:  # let what the server has written be read
+            can_read = make_poll(self._popen.stderr, "r", False)
+            wait_until(lambda: not can_read(0), 0.2)
+            time.sleep(0.005)
+        with self._holding:
+            held, self._held = self._held, None
+            if keep_earlier and held:
+                super()._pass_on(held)
+        if keep_earlier and held:
+            self._sink_thread.drain(0.2)  # so that it stands before our next output
+
+
+class StatelessClient(BaseClient):
+    """What a client has for the stateless revision."""
+
+    _process_class = ProbedProcess
+
+    def _begin(self, mode: str, deadline: float) -> None:
+        try:
+            super()._begin(mode, deadline)
+        except ConnectionClosed:
+            session = self._session
+            assert isinstance(session, StatelessClientSession)
+            if self._closed or not session.ended_by_probe:
+                raise
+            super()._begin("legacy", deadline)
 
 
 # -- 16. More schemas ------------------------------------------------------------------
@@ -9143,246 +9126,6 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 19. Coroutines of a client --------------------------------------------------------
-# Chapter: asyncio, of a client.
-#
-# The methods of Client as coroutines; each runs on a thread, because it blocks.
-
-__all__ += ["AsyncClient"]
-
-NO_CALL = object()  # what a handler of notifications, or of a question, runs for
-
-
-def verb(method: Callable[Concatenate[Client, P], T],
-         ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """A coroutine with the arguments of a method of Client, which runs on a thread."""
-    async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        import asyncio
-
-        if self._loop not in (None, asyncio.get_running_loop()):
-            raise RuntimeError("an AsyncClient belongs to the event loop that "
-                               "connected it: in another one call connect() first")
-        options = self._wrapped(kwargs)
-        return await self._run(partial(method, self._client, *args, **options))
-
-    run.__name__ = method.__name__
-    run.__doc__ = f"See Client.{run.__name__}."
-    return run
-
-
-def without_context(name: str, handler: Handler, call: Handler) -> Handler:
-    """A handler that also may have FastMCP's parameters, with a context as the last.
-
-    call: how to call it.  There is no context, and the type of a form is dict.
-    """
-    from inspect import signature
-
-    count = 0
-    with suppress(TypeError, ValueError):  # some built-ins have no signature
-        count = len(signature(handler).parameters)
-    if name == "elicitation_handler" and count == 4:
-        return lambda message, _, params: call(message, dict, received(params), None)
-    if name == "sampling_handler" and count == 3:
-        return lambda messages, params: call(received(messages), received(params), None)
-    return call
-
-
-def of_client(name: str) -> Any:
-    """A property that shows an attribute of the Client inside an AsyncClient."""
-    return property(operator.attrgetter(f"_client.{name}"))
-
-
-class AsyncClient:
-    """Client for asyncio programs, and for tests that were written for FastMCP.
-
-        async with AsyncClient(["python3", "server.py"]) as client:
-            result = await client.call_tool("forecast", {"city": "Oslo"})
-
-    It takes what Client takes, and has its verbs as coroutines, with the same
-    arguments, results and errors; each runs on a thread of a pool, and is cancelled
-    with its task.  Several may run at once (asyncio.gather, create_task).  It belongs
-    to the event loop that connects it.  The handlers that it is given may be `async
-    def`: they run on that loop, each as a task that is cancelled when the server takes
-    its question back, when the call ends that it is for, or by `close`.
-
-    Raises RuntimeError on another event loop than the one that connected it, and
-    TypeError for an `async def` handler if the target is a Server in this process with
-    threaded=False, whose handlers would wait for themselves.
-    """
-
-    def __init__(self, target: Any = None, *, transport: Any = None,
-                 **options: Any) -> None:
-        """transport: FastMCP's other name of the target."""
-        if target is None:
-            target = transport
-        self._loop: AbstractEventLoop | None = None  # from connect() to close()
-        # Of its handlers, each with the future of its call; None: it was cancelled.
-        # Only the loop's thread changes it.
-        self._tasks: dict[Task[Any], Any] = {}
-        self._unthreaded = getattr(target, "threaded", True) is False
-        self._client = Client(target, **self._wrapped(options))
-        self._threads = ThreadPool("mcp async", MAX_CALLS)
-        self._entered = 0  # times; the last exit closes
-
-    def __class_getitem__(cls, item: object) -> type[AsyncClient]:
-        return cls  # AsyncClient[…], as programs for FastMCP write it
-
-    async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - no Self before 3.11
-        self._entered += 1  # now: who leaves meanwhile must not close
-        try:
-            return await self.connect()
-        except BaseException:
-            self._entered -= 1
-            raise
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._entered -= 1
-        if not self._entered:
-            await self.close()
-
-    def _wrapped(self, options: Json) -> Json:
-        """The options, with handlers that are `async def` as functions that wait."""
-        wrapped = dict(options)
-        for name, handler in options.items():
-            if not name.endswith("_handler") or not handler:
-                continue
-            if is_async(handler):
-                if self._unthreaded:
-                    raise TypeError(
-                        f"{name} must be `def`: the server's handlers run on the "
-                        "thread that waits for them (threaded=False)")
-                wrapped[name] = partial(self._call_handler, handler)
-            wrapped[name] = without_context(name, handler, wrapped[name])
-        return wrapped
-
-    async def connect(self) -> AsyncClient:
-        """See Client.connect.  If the task is cancelled, the server is ended."""
-        import asyncio
-
-        self._loop = asyncio.get_running_loop()
-        given_up = threading.Event()
-
-        def connect() -> None:
-            self._client.connect()
-            if given_up.is_set():  # `close` may have come before it began
-                self._client.close()
-
-        try:
-            await self._run(connect)
-        except asyncio.CancelledError:
-            if self._entered < 2:  # nobody else is in it
-                given_up.set()
-                start_thread("mcp closing", self._client.close)
-            raise
-        return self
-
-    async def close(self) -> None:
-        """See Client.close."""
-        import asyncio
-
-        closing = self._close(asyncio.current_task())
-        await asyncio.shield(asyncio.ensure_future(closing))
-
-    async def _close(self, caller: Task[Any] | None) -> None:
-        import asyncio
-
-        await self._run(self._client.close)
-        self._loop = None
-        here = asyncio.get_running_loop()  # the caller may be a handler
-        tasks = {task for task in self._tasks.keys() - {caller}
-                 if task.get_loop() is here}
-        if tasks:
-            for task in tasks:
-                self._cancel(task)
-            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-
-    request, notify = verb(Client.request), verb(Client.notify)
-    ping, answer = verb(Client.ping), verb(Client.answer)
-    call_tool = verb(Client.call_tool)
-    list_tools, list_prompts = verb(Client.list_tools), verb(Client.list_prompts)
-    list_resources = verb(Client.list_resources)
-    list_resource_templates = verb(Client.list_resource_templates)
-    read_resource = verb(Client.read_resource)
-    subscribe, unsubscribe = verb(Client.subscribe), verb(Client.unsubscribe)
-    get_prompt, complete = verb(Client.get_prompt), verb(Client.complete)
-    set_logging_level = verb(Client.set_logging_level)
-    set_roots = verb(Client.set_roots)
-
-    def is_connected(self) -> bool:
-        return self._client.is_connected()
-
-    server_info = of_client("server_info")
-    server_capabilities = of_client("server_capabilities")
-    instructions = of_client("instructions")
-    protocol_version = of_client("protocol_version")
-    stderr_tail = of_client("stderr_tail")
-    exit_code = of_client("exit_code")
-
-    async def _run(self, method: Callable[[], T]) -> T:
-        """Call a method of the client on a thread; it is cancelled with this task."""
-        import asyncio
-        from concurrent.futures import Future
-
-        future: Future[T] = Future()
-        future.add_done_callback(self._ended)
-
-        def job() -> None:
-            calling.future = future
-            outcome = Outcome.of(method)
-            calling.future = None
-            if future.set_running_or_notify_cancel():
-                outcome.deliver(future)
-
-        self._threads.submit(job)
-        return await asyncio.wrap_future(future)  # to cancel this cancels the future
-
-    def _ended(self, future: Any) -> None:
-        """Cancel what goes on for the future of a task that has ended."""
-        request = getattr(future, "waits_for", None)
-        if request and future.cancelled():
-            request.cancel()
-        for task, owner in self._tasks.copy().items():
-            if owner is future:
-                from_any_thread(task.get_loop(), partial(self._cancel, task))()
-
-    def _call_handler(self, handler: Handler, *args: object) -> Any:
-        """Run an `async def` handler on the event loop, and wait for it.
-
-        If it is cancelled, it has no answer: None.
-        """
-        from asyncio import CancelledError
-
-        loop, make = self._loop, partial(handler, *args)
-        if loop is None:  # after `close`
-            return None
-        began = partial(self._began, calling.future, calling.question)
-        try:
-            return wait_for_loop(loop, run_on_loop(loop, make, began))
-        except CancelledError:
-            return None
-        except RuntimeError:
-            if loop.is_closed():
-                return None
-            raise
-
-    def _began(self, future: Any, question: IncomingRequest | None,
-               task: Task[Any]) -> None:
-        loop, cancel = task.get_loop(), partial(self._cancel, task)
-        self._tasks[task] = future or NO_CALL
-        task.add_done_callback(self._tasks.pop)
-        if question:
-            question.on_cancel(from_any_thread(loop, cancel))
-        if self._loop is not loop or (future and future.done()):
-            cancel()
-
-    def _cancel(self, task: Task[Any]) -> None:
-        """Cancel a handler's task, once: it may be awaiting something in `finally`."""
-        if self._tasks.get(task):
-            self._tasks[task] = None
-            with suppress(RuntimeError):  # its loop is closed
-                task.cancel()
-
-
 # -- 20. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
@@ -9634,6 +9377,84 @@ class Listener:
         finally:
             self._sockets.discard(sock)
 
+
+# -- 20b. Inside an application, of a client -------------------------------------------
+# Chapter: inside, of a client.
+# Doors: the classes of a session and of a Server in this process; began.
+#
+# Client(server) where the server has threaded=False: its handlers run, one after the
+# other, on a thread of the client's that waits for a result.
+
+
+class UnthreadedServer(HostedServer):
+    """A Server in this process.
+
+    run_jobs: runs the handlers that wait; None: the server has threads of its own.
+    """
+
+    run_jobs: Job | None = None
+    _connection: Connection  # the client's end
+
+    def __init__(self, server: Any) -> None:
+        self._jobs: deque[Job] = deque()
+        self._running = threading.RLock()  # held by the thread that runs a job
+        self._closed = False
+        super().__init__(server)
+        if not self._session.threaded:
+            self.run_jobs = self._run_jobs
+
+    def watch(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def run_soon(self, job: Job) -> None:
+        if self._closed:
+            self._session.inbox.call(job)  # `close` waits there, and runs it
+            return
+        self._jobs.append(job)
+        with self._connection.lock:
+            waiting = self._connection.outgoing.all()
+        for request in waiting:
+            if isinstance(request, BaseCall):  # a thread waits for it
+                request.inbox.call(self._run_jobs)
+
+    def _run_jobs(self) -> None:
+        # Whoever adds a job lets others look, so it is enough that one of them runs it.
+        while self._jobs and self._running.acquire(blocking=False):
+            try:
+                with suppress(IndexError):  # another thread was faster
+                    self._jobs.popleft()()
+            finally:
+                self._running.release()
+
+    def close(self, connection: Connection) -> None:
+        self._closed = True
+        while self._jobs:
+            self._session.inbox.call(self._jobs.popleft())
+        super().close(connection)
+
+
+class InsideClientSession(BaseClientSession):
+    """Lets threads that wait run the handlers of an unthreaded server."""
+
+    def began(self, request: OutgoingRequest) -> None:
+        super().began(request)
+        run_jobs = getattr(self.process, "run_jobs", None)
+        if run_jobs:  # a handler may already wait for a thread that waits
+            request.inbox.call(run_jobs)
+
+    def wait_elsewhere(self, run: Job) -> None:
+        if getattr(self.process, "run_jobs", None):
+            run()  # here: the handlers that it waits for need this thread
+        else:
+            super().wait_elsewhere(run)
+
+
+class InsideClient(BaseClient):
+    """What a client has for a server inside of the same program."""
+
+    _hosted_class = UnthreadedServer
+
+
 # -- 21. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
@@ -9884,6 +9705,396 @@ class Server(
             threaded=threaded,  # inside
         )
         session.run()
+
+
+# -- 22b. The client -------------------------------------------------------------------
+# Of part III.
+#
+# A client with its chapters.  A line that ends with the name of a chapter goes with it,
+# as does a paragraph that ends with "(chapter: ...)".
+
+__all__ += ["Client"]
+
+
+class ClientSession(
+        StatelessClientSession,  # stateless
+        InsideClientSession,  # inside
+        BaseClientSession):
+    """A client's end of a connection, with all that this copy has."""
+
+
+class Client(
+        StatelessClient,  # stateless
+        InsideClient,  # inside
+        BaseClient):
+    """A client of a server process, of two streams, or of a Server in this process.
+
+        with Client(["python3", "server.py"]) as client:
+            for tool in client.list_tools():
+                print(tool["name"], tool.get("description"))
+            print(client.call_tool("forecast", {"city": "Oslo"}).text)
+
+    Every method may be called from any thread.  Those that send a request block until
+    its response comes, and raise McpError (the server's error), RequestTimeout or
+    ConnectionClosed; `timeout`: seconds without a response or progress, None for the
+    client's.  (No timeout counts while a handler answers a question of the server, nor
+    while another thread connects.)  The arguments:
+
+    target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
+    (dict), a pair of binary streams, or a Server object, as tests use it.
+    env: variables added to a few safe ones (PATH, HOME …); with inherit_env, to all.
+    timeout: seconds without a response or progress.  max_timeout: seconds in any case.
+    mode: "auto", "legacy" or the date of a revision.
+    client_info: name and version, as sent to the server.
+    sampling_handler(messages, params) -> str, result, or None to reject.
+    elicitation_handler(message, schema, params) -> content that matches the schema,
+    None to decline, or Elicited.
+    url_handler(message, url, params) -> True if the user agreed to open it.
+    roots: a list, see `set_roots`.
+    capabilities: declared besides those of the handlers that are given.
+    log_handler(params), message_handler(notification): called in order on a thread of
+    their own, where they may use the client.
+    progress_handler(progress, total, message): see `request`.
+    log_level: the lowest level that log_handler gets.
+    stderr: a text stream or a function for the server's stderr, or None to drop it.
+    auto_restart: when the server has died, the next call starts it again and renews the
+    subscriptions; its own timeout begins after that.  Running calls fail with
+    ConnectionClosed.
+
+    mode may be "modern", too: the stateless revision, without a handshake.  "auto"
+    finds out what the server has.  (chapter: stateless)
+
+    With a Server(threaded=False) in this process `submit` and `submit_tool` run the
+    handler before they return.  (chapter: inside)
+
+    trace: False: MCP_MIN_TRACE shows nothing of this client.  (chapter: trace)
+
+    A server can make a client keep only so much: a line 16 MiB, questions answered at
+    once 8 (more wait), a list 100,000 entries, callbacks that wait 16 MiB, and for each
+    call as much progress (further notifications are dropped).
+    Rounds of "input required" are 16.  [stateless]
+    Regular expressions in a server's schemas are not run.
+
+    A server is a program: start only what you would run by hand; no shell is involved.
+    `close()` closes its stdin; a server that goes on gets SIGTERM 2 seconds later and
+    SIGKILL after 2 more, as does its process group (not a child that has called
+    setsid).  On Windows, after the 2 seconds, it and all its children are ended.
+
+    In an asyncio program use AsyncClient.  (chapter: asyncio)
+    """
+
+    _session_class: Any = ClientSession
+
+    def __init__(self, target: Any, *, env: dict[str, str] | None = None,
+                 inherit_env: bool = False, cwd: str | None = None,
+                 timeout: float | None = 60.0, max_timeout: float | None = 3600.0,
+                 mode: str = "auto", client_info: Json | None = None,
+                 roots: list[Any] | None = None,
+                 sampling_handler: Callable[[list[Json], Json], object] | None = None,
+                 elicitation_handler: Handler | None = None,
+                 url_handler: Callable[[str, str, Json], object] | None = None,
+                 capabilities: Json | None = None,
+                 log_handler: Callable[[Json], object] | None = None,
+                 message_handler: Callable[[Json], object] | None = None,
+                 progress_handler: Handler | None = None, log_level: str | None = None,
+                 stderr: Any = AT_START, max_message_bytes: int = 16 << 20,
+                 trace: bool | None = None,  # trace
+                 auto_restart: bool = False, **unknown: NoReturn) -> None:
+        given = {**locals()}
+        known = options_of(Client.__init__)
+        refuse_unknown("Client", unknown, known)
+        self._tapped = given.pop("trace") is not False  # trace
+        super().__init__(target, **{option: given[option] for option in known
+                                    if option in given})
+
+    if not TYPE_CHECKING:  # asyncio
+        async def __aenter__(self):  # asyncio
+            raise TypeError("a Client blocks: `async with AsyncClient(…)`")  # asyncio
+
+        async def __aexit__(self, *exc):  # asyncio
+            """For `async with` to come to __aenter__."""  # asyncio
+
+
+# -- 22c. Coroutines of a client -------------------------------------------------------
+# Chapter: asyncio, of a client.
+# Doors: the class of a session; began, answer.
+#
+# The methods of Client as coroutines; each runs on a thread, because it blocks.
+
+from weakref import WeakKeyDictionary
+
+__all__ += ["AsyncClient"]
+
+class Calling(threading.local):
+    """What the calling thread works for; when that ends, so does what it waits for.
+
+    future: of the task whose method it runs, or None.  asker: the request or the call
+    whose question it answers, or None.
+    """
+
+    future: Any = None
+    asker: object = None
+
+
+calling = Calling()
+
+
+class CoroutineSession(ClientSession):
+    """Lets what a task waits for end with the task."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # Of a call, the future of the task that waits for it.
+        self._futures: WeakKeyDictionary[object, Any] = WeakKeyDictionary()
+
+    def began(self, request: OutgoingRequest) -> None:
+        future = calling.future
+        if future:
+            self._futures[request] = future
+            future.add_done_callback(partial(cancel_with, request))
+        super().began(request)
+
+    def answer(self, method: str, params: Json, asker: object = None) -> Json:
+        calling.asker = asker
+        if asker in self._futures:
+            calling.future = self._futures[asker]
+        try:
+            return super().answer(method, params, asker)
+        finally:
+            calling.asker = calling.future = None
+
+
+def cancel_with(request: OutgoingRequest, future: Any) -> None:
+    """A task has ended, or had; if it was cancelled, so is what it waits for."""
+    if future.cancelled():
+        request.cancel()
+
+
+class CoroutineClient(Client):
+    """The client in an AsyncClient."""
+
+    _session_class = CoroutineSession
+
+
+def verb(method: Callable[Concatenate[Client, P], T],
+         ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """A coroutine with the arguments of a method of Client, which runs on a thread."""
+    async def run(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio
+
+        if self._loop not in (None, asyncio.get_running_loop()):
+            raise RuntimeError("an AsyncClient belongs to the event loop that "
+                               "connected it: in another one call connect() first")
+        options = self._wrapped(kwargs)
+        return await self._run(partial(method, self._client, *args, **options))
+
+    run.__name__ = method.__name__
+    run.__doc__ = f"See Client.{run.__name__}."
+    return run
+
+
+def without_context(name: str, handler: Handler, call: Handler) -> Handler:
+    """A handler that also may have FastMCP's parameters, with a context as the last.
+
+    call: how to call it.  There is no context, and the type of a form is dict.
+    """
+    from inspect import signature
+
+    count = 0
+    with suppress(TypeError, ValueError):  # some built-ins have no signature
+        count = len(signature(handler).parameters)
+    if name == "elicitation_handler" and count == 4:
+        return lambda message, _, params: call(message, dict, received(params), None)
+    if name == "sampling_handler" and count == 3:
+        return lambda messages, params: call(received(messages), received(params), None)
+    return call
+
+
+def of_client(name: str) -> Any:
+    """A property that shows an attribute of the Client inside an AsyncClient."""
+    return property(operator.attrgetter(f"_client.{name}"))
+
+
+class AsyncClient:
+    """Client for asyncio programs, and for tests that were written for FastMCP.
+
+        async with AsyncClient(["python3", "server.py"]) as client:
+            result = await client.call_tool("forecast", {"city": "Oslo"})
+
+    It takes what Client takes, and has its verbs as coroutines, with the same
+    arguments, results and errors; each runs on a thread of a pool, and is cancelled
+    with its task.  Several may run at once (asyncio.gather, create_task).  It belongs
+    to the event loop that connects it.  The handlers that it is given may be `async
+    def`: they run on that loop, each as a task that is cancelled when the server takes
+    its question back, when the call ends that it is for, or by `close`.
+
+    Raises RuntimeError on another event loop than the one that connected it, and
+    TypeError for an `async def` handler if the target is a Server in this process with
+    threaded=False, whose handlers would wait for themselves.
+    """
+
+    def __init__(self, target: Any = None, *, transport: Any = None,
+                 **options: Any) -> None:
+        """transport: FastMCP's other name of the target."""
+        if target is None:
+            target = transport
+        self._loop: AbstractEventLoop | None = None  # from connect() to close()
+        # Of its handlers; True: it was cancelled.  Only the loop's thread changes it.
+        self._tasks: dict[Task[Any], bool] = {}
+        self._unthreaded = getattr(target, "threaded", True) is False
+        self._client = CoroutineClient(target, **self._wrapped(options))
+        self._threads = ThreadPool("mcp async", MAX_CALLS)
+        self._entered = 0  # times; the last exit closes
+
+    def __class_getitem__(cls, item: object) -> type[AsyncClient]:
+        return cls  # AsyncClient[…], as programs for FastMCP write it
+
+    async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - no Self before 3.11
+        self._entered += 1  # now: who leaves meanwhile must not close
+        try:
+            return await self.connect()
+        except BaseException:
+            self._entered -= 1
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._entered -= 1
+        if not self._entered:
+            await self.close()
+
+    def _wrapped(self, options: Json) -> Json:
+        """The options, with handlers that are `async def` as functions that wait."""
+        wrapped = dict(options)
+        for name, handler in options.items():
+            if not name.endswith("_handler") or not handler:
+                continue
+            if is_async(handler):
+                if self._unthreaded:
+                    raise TypeError(
+                        f"{name} must be `def`: the server's handlers run on the "
+                        "thread that waits for them (threaded=False)")
+                wrapped[name] = partial(self._call_handler, handler)
+            wrapped[name] = without_context(name, handler, wrapped[name])
+        return wrapped
+
+    async def connect(self) -> AsyncClient:
+        """See Client.connect.  If the task is cancelled, the server is ended."""
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        given_up = threading.Event()
+
+        def connect() -> None:
+            self._client.connect()
+            if given_up.is_set():  # `close` may have come before it began
+                self._client.close()
+
+        try:
+            await self._run(connect)
+        except asyncio.CancelledError:
+            if self._entered < 2:  # nobody else is in it
+                given_up.set()
+                start_thread("mcp closing", self._client.close)
+            raise
+        return self
+
+    async def close(self) -> None:
+        """See Client.close."""
+        import asyncio
+
+        closing = self._close(asyncio.current_task())
+        await asyncio.shield(asyncio.ensure_future(closing))
+
+    async def _close(self, caller: Task[Any] | None) -> None:
+        import asyncio
+
+        await self._run(self._client.close)
+        self._loop = None
+        here = asyncio.get_running_loop()  # the caller may be a handler
+        tasks = {task for task in self._tasks.keys() - {caller}
+                 if task.get_loop() is here}
+        if tasks:
+            for task in tasks:
+                self._cancel(task)
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+
+    request, notify = verb(Client.request), verb(Client.notify)
+    ping, answer = verb(Client.ping), verb(Client.answer)
+    call_tool = verb(Client.call_tool)
+    list_tools, list_prompts = verb(Client.list_tools), verb(Client.list_prompts)
+    list_resources = verb(Client.list_resources)
+    list_resource_templates = verb(Client.list_resource_templates)
+    read_resource = verb(Client.read_resource)
+    subscribe, unsubscribe = verb(Client.subscribe), verb(Client.unsubscribe)
+    get_prompt, complete = verb(Client.get_prompt), verb(Client.complete)
+    set_logging_level = verb(Client.set_logging_level)
+    set_roots = verb(Client.set_roots)
+
+    def is_connected(self) -> bool:
+        return self._client.is_connected()
+
+    server_info = of_client("server_info")
+    server_capabilities = of_client("server_capabilities")
+    instructions = of_client("instructions")
+    protocol_version = of_client("protocol_version")
+    stderr_tail = of_client("stderr_tail")
+    exit_code = of_client("exit_code")
+
+    async def _run(self, method: Callable[[], T]) -> T:
+        """Call a method of the client on a thread; it is cancelled with this task."""
+        import asyncio
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+
+        def job() -> None:
+            calling.future = future
+            outcome = Outcome.of(method)
+            calling.future = None
+            if future.set_running_or_notify_cancel():
+                outcome.deliver(future)
+
+        self._threads.submit(job)
+        return await asyncio.wrap_future(future)  # to cancel this cancels the future
+
+    def _call_handler(self, handler: Handler, *args: object) -> Any:
+        """Run an `async def` handler on the event loop, and wait for it.
+
+        If it is cancelled, it has no answer: None.
+        """
+        from asyncio import CancelledError
+
+        loop, make = self._loop, partial(handler, *args)
+        if loop is None:  # after `close`
+            return None
+        began = partial(self._began, calling.future, calling.asker)
+        try:
+            return wait_for_loop(loop, run_on_loop(loop, make, began))
+        except CancelledError:
+            return None
+        except RuntimeError:
+            if loop.is_closed():
+                return None
+            raise
+
+    def _began(self, future: Any, asker: object, task: Task[Any]) -> None:
+        loop, cancel = task.get_loop(), partial(self._cancel, task)
+        cancel_soon = from_any_thread(loop, cancel)
+        self._tasks[task] = False
+        task.add_done_callback(self._tasks.pop)
+        if isinstance(asker, IncomingRequest):
+            asker.on_cancel(cancel_soon)
+        if future:
+            future.add_done_callback(lambda _: cancel_soon())
+        if self._loop is not loop:
+            cancel()
+
+    def _cancel(self, task: Task[Any]) -> None:
+        """Cancel a handler's task, once: it may be awaiting something in `finally`."""
+        if self._tasks.get(task) is False:
+            self._tasks[task] = True
+            with suppress(RuntimeError):  # its loop is closed
+                task.cancel()
 
 
 # -- 23. Familiar names ----------------------------------------------------------------

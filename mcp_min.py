@@ -55,11 +55,10 @@ the table and puts a line into the Outbox.  `Outbox.flush` writes it, on this th
 with whatever other threads have queued meanwhile.
 
 In a server (part II) the connection is a ServerConnection.  If no other handler is
-running, its `Reading` runs one here, on the reader: handing each call to another thread
-takes up to a quarter longer.  If the handler then keeps the reader for some
-milliseconds, or is about to wait for its client, another thread reads on (`hand_over`).
+running, the thread that reads runs this one itself; if that keeps it, or the handler is
+about to wait for its client, another thread reads on.  (chapter: turns)
 
-The session is a BaseServerSession.  `Server.run` has duplicated descriptors 0 and 1 for
+In a server (part II) the session is a BaseServerSession.  `Server.run` has duplicated descriptors 0 and 1 for
 it and pointed the originals elsewhere (stdio_server), so that a stray print cannot
 corrupt the protocol.  Its `handle` is four steps, the same for every method.
 
@@ -165,18 +164,19 @@ The file is read from top to bottom; only annotations use names of a later secti
 
     Part IV: chapters, each of which may go
     15 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
-    15b Stateless, of a client  the probe, "input required", streams
-    16 More schemas  the rest of JSON Schema 2020-12, draft-07
-    17 Coroutines    how a thread and an event loop wait for each other
-    18 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    16 Stateless, of a client  the probe, "input required", streams
+    17 More schemas  the rest of JSON Schema 2020-12, draft-07
+    18 Coroutines    how a thread and an event loop wait for each other
+    19 Coroutines of a server  `async def` handlers, AsyncContext, run_async
     20 Inside an application  the thread of a host, a port for hosts
-    20b Inside an application, of a client  handlers on the thread that waits
-    21 Trace         the lines that cross, on stderr or in a file
-    22 The server    part II and its chapters, put together
-    22b The client   part III and its chapters, put together
-    22c Coroutines of a client  AsyncClient
-    23 Familiar names  FastMCP's and the official SDK's spellings
-    24 Command line  the program in this file
+    21 Inside an application, of a client  handlers on the thread that waits
+    22 Trace         the lines that cross, on stderr or in a file
+    23 Turns of reading  the reader runs handlers; who goes on is reported
+    24 The server    part II and its chapters, put together
+    25 The client   part III and its chapters, put together
+    26 Coroutines of a client  AsyncClient
+    27 Familiar names  FastMCP's and the official SDK's spellings
+    28 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
@@ -286,7 +286,7 @@ ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
 __version__ = "4.0.0"
 # The parts of this copy, and its chapters
-PARTS = "server client stateless schemas asyncio inside trace names cli"
+PARTS = "server client stateless schemas asyncio turns inside trace names cli"
 __all__: list[str] = []  # each section adds its own
 ABSENT: dict[str, str] = {}  # what this copy does not have, and what that would add
 LEFT_OUT = {name: part for part, names in ABSENT.items()
@@ -902,7 +902,7 @@ class ThreadPool:
         self._all_done = threading.Condition(self._lock)
         self._is_awaited = False       # somebody has waited for that
         self._jobs: deque[tuple[Job, int]] = deque()
-        self._running = 0              # jobs, also the one of try_enter
+        self._running = 0              # jobs
         self._threads = 0
         self._idle = 0                 # threads that wait for a job
         self._last_thread = 0          # that has taken a job
@@ -925,17 +925,6 @@ class ThreadPool:
             self._threads -= 1
             if not self._threads:
                 raise
-
-    def try_enter(self) -> bool:
-        """Let the calling thread run a job if the pool has no other; `leave` follows.
-
-        The caller then occupies one of the `limit` places.
-        """
-        with self._lock:
-            if self._running or self._jobs:
-                return False
-            self._running = 1
-            return True
 
     def leave(self, size: int = 0) -> None:
         """A job is done; size: as it was submitted."""
@@ -977,7 +966,7 @@ class ThreadPool:
         """Wait for a job; None if this thread is to end."""
         with self._lock:
             self._idle += 1
-            # It must not end while a queued job waits for a caller of try_enter.
+            # It must not end while a job is queued that is not ready yet.
             while not self._changed.wait_for(self._ready, IDLE_SECONDS) and self._jobs:
                 pass
             self._idle -= 1
@@ -989,7 +978,8 @@ class ThreadPool:
             return None
 
     def _ready(self) -> bool:
-        return bool(self._jobs) and self._running < self._limit
+        """True if a job may be taken."""
+        return bool(self._jobs)
 
 
 # Bound once, and as an object of our own: libraries that freeze the clock for a test
@@ -3222,87 +3212,24 @@ def stop_at_signals() -> Iterator[None]:
 
 
 # -- serving
-# What a server adds to a connection: it runs handlers on the thread that reads as long
-# as that holds up nobody, reports progress, collects the responses to a batch, lets
-# handlers finish when its client hangs up, and tells which of them do not.
-# Connection.lock guards the state of these, too.
-
-STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
-HAND_OVER_SECONDS = 0.002    # a reader that a handler keeps for longer is replaced
-WATCH_SECONDS = 0.02         # after a handler has begun, the clock looks for the next
-
-
-class Clock:
-    """Calls functions at their times, on a thread that starts with the first of them.
-
-    All methods require the lock.  What is called must not block.
-    """
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._woken = threading.Condition(lock)  # to look earlier; guards these
-        self._due: dict[object, tuple[float, Job]] = {}
-        self._next_look: float | None = None  # of the thread; None: there is none
-        self._closed = False
-
-    def call_at(self, due: float, key: object, act: Job) -> bool:
-        """Call act() at that time (monotonic()), unless its key is removed before.
-
-        False if the thread that would do so cannot be started; the next call tries.
-        """
-        self._due[key] = due, act
-        if self._next_look is None:
-            try:
-                start_thread("mcp clock", self._run)
-            except RuntimeError:
-                return False
-            self._next_look = 0.0
-        elif due < self._next_look:
-            self._next_look = 0.0
-            self._woken.notify()
-        return True
-
-    def remove(self, key: object) -> None:
-        self._due.pop(key, None)
-        if self._closed:
-            self._woken.notify()  # the thread may end
-
-    def close(self) -> None:
-        """Let the thread end when nothing is left to be called."""
-        self._closed = True
-        self._woken.notify()
-
-    def _run(self) -> None:
-        while (acts := self._await_due()) is not None:
-            for act in acts:
-                try:
-                    act()
-                except BaseException:
-                    log_exception("mcp_min: what was due has failed")
-
-    def _await_due(self) -> list[Job] | None:
-        """Wait until something may be due, and take it; None if nothing will be."""
-        with self._woken:
-            if self._closed and not self._due:
-                self._next_look = None
-                return None
-            now = monotonic()
-            look = min((due for due, _ in self._due.values()), default=INFINITE)
-            self._next_look = look
-            self._woken.wait(min(look - now, threading.TIMEOUT_MAX))
-            now = monotonic()
-            late = [key for key, (due, _) in self._due.items() if due <= now]
-            return [self._due.pop(key)[1] for key in late]
+# What a server adds to a connection: it reports progress, collects the responses to a
+# batch, and lets handlers finish when its client hangs up.
 
 
 class ServedRequest(IncomingRequest):
-    """A request of a client.  token: its progress token, or None."""
+    """A request of a client.
+
+    peer: the client as it was agreed when the request came.  token: its progress token,
+    or None.
+    """
 
     connection: ServerConnection
-    where = "and is still at"  # how report_stuck says where its handler is
+    where = "and is still at"  # how a report says where its handler is
     _progress = float("-inf")
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self.peer: Peer = self.connection.session.peer
         self.token = None
         params = self.params
         if type(params) is dict and type(params.get("_meta")) is dict:
@@ -3312,8 +3239,6 @@ class ServedRequest(IncomingRequest):
         connection = self.connection
         with connection.lock:
             super().end()
-            if self.cancelled:
-                connection.clock.remove(self)
             if connection.ending:
                 connection.handler_ended.notify_all()
 
@@ -3354,46 +3279,6 @@ class ServedRequest(IncomingRequest):
     def in_batch(self) -> bool:
         return self.sink is not self.connection.outbox
 
-    def cancel(self, reason: object = None) -> bool:
-        if not super().cancel(reason):
-            return False
-        connection = self.connection
-        with connection.lock:
-            if self.thread is not None and not connection.closed:
-                connection.clock.call_at(
-                    monotonic() + STUCK_SECONDS, self, self._report_stuck)
-        return True
-
-    def _report_stuck(self) -> None:
-        """Report where its handler is; on a thread, because stderr may block."""
-        with suppress(RuntimeError):  # none can be started
-            start_thread("mcp report", self.report_stuck)
-
-    def report_stuck(self) -> None:
-        """Report where its handler still runs after its cancellation."""
-        frame = self.thread and user_frame(self.thread)
-        if not frame:
-            return
-        name = self.params.get("name") or self.params.get("uri") or ""
-        warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s ago, "
-             f"{self.where} {frame.f_code.co_filename}:{frame.f_lineno}\n")
-
-
-def user_frame(thread: int) -> FrameType | None:
-    """A thread's innermost frame outside mcp_min and the standard library, or None.
-
-    So a handler that waits for a lock is shown at its own line, not inside `threading`.
-    """
-    skipped = ("<frozen", os.path.dirname(threading.__file__),
-               user_frame.__code__.co_filename)
-    frame = sys._current_frames().get(thread)
-    while frame:
-        name = frame.f_code.co_filename
-        if "site-packages" in name or not name.startswith(skipped):
-            break
-        frame = frame.f_back
-    return frame
-
 
 class Batch:
     """The responses to an array of messages; the last one sends them all as an array.
@@ -3423,139 +3308,38 @@ class Batch:
             self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
 
 
-class Reading:
-    """Whose turn it is to read the lines of a connection, and where a handler runs.
-
-    The threads that read are numbered; the one with the current number reads.  The
-    reader runs a handler itself if nothing else runs, because to hand each request to
-    another thread takes up to a quarter longer.  Meanwhile the clock looks whether the
-    handler keeps the reader, and then calls `hand_over`; a handler that is about to
-    block calls that at once.  It starts a thread with the next number:
-
-        _turn  _current
-        1      None      thread 1 waits for a line
-        1      R         it runs the handler of R
-        2      None      thread 2 reads; thread 1 ends when R has ended
-
-    One reader at a time: under the lock the number is raised only while its thread runs
-    a handler, and that thread takes the lock before it looks at the number again.
-    """
-
-    def __init__(self, connection: ServerConnection, runs_handlers: bool) -> None:
-        self._connection, self._runs_handlers = connection, runs_handlers
-        # Connection.lock guards these.
-        self._turn = 1
-        self._current: IncomingRequest | None = None  # whose handler the reader runs
-        self._since = 0.0         # when the last one began
-        self._is_watched = False  # the clock looks
-
-    def start(self) -> None:
-        """Begin to read on another thread; RuntimeError: none can be started."""
-        start_thread("mcp reader", partial(self._read, self._turn))
-
-    def _read(self, turn: int) -> None:
-        connection = self._connection
-        while self._turn == turn:
-            line = connection.next_line()
-            if line is None:
-                return connection.end_of_input()
-            connection.receive(line)
-
-    def begin(self, request: IncomingRequest) -> bool:
-        """Let the reader run a handler; False if another handler runs.
-
-        Nor may it if the request came in a batch, whose next message would have to
-        wait.
-        """
-        connection = self._connection
-        in_batch = request.sink is not connection.outbox
-        if in_batch or not self._runs_handlers or not connection.pool.try_enter():
-            return False
-        with connection.lock:
-            self._current, self._since = request, monotonic()
-            if not self._is_watched:
-                self._watch_at(self._since + HAND_OVER_SECONDS)
-        return True
-
-    def end(self, request: IncomingRequest) -> None:
-        """The handler has ended for which `begin` was True."""
-        with self._connection.lock:
-            if self._current is request:
-                self._current = None
-        self._connection.pool.leave()
-
-    def _watch_at(self, due: float) -> None:
-        self._is_watched = self._connection.clock.call_at(due, self, self._watch)
-
-    def _watch(self) -> None:
-        """Hand over if a handler keeps the reader; the clock calls this.
-
-        It goes on for a while, because to wake the clock's thread for each of many
-        short calls would take longer than they do.
-        """
-        with self._connection.lock:
-            now, due = monotonic(), self._since + HAND_OVER_SECONDS
-            if self._current and now >= due:
-                self.hand_over(self._current)
-            if self._current or now < self._since + WATCH_SECONDS:
-                self._watch_at(due if due > now else now + HAND_OVER_SECONDS)
-            else:
-                self._is_watched = False
-
-    def hand_over(self, request: IncomingRequest) -> bool:
-        """Let another thread read if the reader runs the handler of this request.
-
-        False if no thread can be started: then nobody reads before the handler ends.
-        """
-        with self._connection.lock:
-            if self._current is not request:
-                return True
-            self._turn += 1
-            # With the lock, so that no second thread is started for the request.
-            try:
-                self.start()
-            except RuntimeError:
-                self._turn -= 1
-                return False
-            self._current = None
-            return True
-
-
 class ServerConnection(Connection):
     """A server's end of a connection.
 
-    runs_handlers: the thread that reads may run one.  drain_seconds: how long handlers
-    may still run when the client has hung up.
+    drain_seconds: how long handlers may still run when the client has hung up.
+    keeps_reader_free: no handler runs on the thread that reads.
     """
 
+    session: BaseServerSession
     arrow_in, arrow_out = ">", "<"
     senders_may_block = True
     answers_all = True
+    keeps_reader_free = True
     request_class = ServedRequest
+    pool_class = ThreadPool
 
     def __init__(self, session: Session, reader: ByteStream, writer: ByteStream, *,
-                 runs_handlers: bool, drain_seconds: float, **how: Any) -> None:
+                 drain_seconds: float, **how: Any) -> None:
         super().__init__(session, reader, writer, **how)
         if not can_hang_up(reader):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
-        self.clock = Clock(self.lock)
-        self.reading = Reading(self, runs_handlers)
-
-    def start_reading(self) -> None:
-        self.reading.start()
 
     def sink_of_batch(self, size: int) -> Any:
         return Batch(self, size)
 
-    def run_handler(self, request: IncomingRequest) -> None:
-        if not self.reading.begin(request):
-            return super().run_handler(request)
-        try:
-            self.serve_request(request)
-        finally:
-            self.reading.end(request)
+    def hand_over(self, request: IncomingRequest) -> bool:
+        """The handler of this request is about to wait: let another thread read.
+
+        False if none can be started that would.
+        """
+        return True  # the thread that reads runs no handlers
 
     def drain(self) -> None:
         deadline = monotonic() + self._drain_seconds
@@ -3565,11 +3349,6 @@ class ServerConnection(Connection):
         if self.callbacks.bytes:
             self.callbacks.drain(deadline - monotonic())
         self.outbox.wait_until_written(deadline - monotonic())
-
-    def close(self) -> None:
-        super().close()
-        with self.lock:
-            self.clock.close()
 
 
 def can_hang_up(stream: ByteStream) -> bool:
@@ -3734,7 +3513,7 @@ class Peer:
             McpError: the client cannot be asked.
         """
         self.check_declared(questions)
-        if not self.connection.reading.hand_over(request):
+        if not self.connection.hand_over(request):
             raise RuntimeError("the client cannot be asked: no thread can be started "
                                "that would read its answer")
         seconds = INFINITE if timeout is None else timeout
@@ -4840,7 +4619,7 @@ class Context(BaseContext[None]):
         """Sleep; raise Cancelled as soon as the request is cancelled."""
         request, cancelled = self._request, threading.Event()
         if request:
-            request.connection.reading.hand_over(request)
+            request.connection.hand_over(request)
             request.on_cancel(cancelled.set)
         cancelled.wait(max(0.0, min(seconds, threading.TIMEOUT_MAX)))
         if request:
@@ -5505,22 +5284,23 @@ class BaseServerSession(Session):
     serves.  threaded: False if all handlers run there.
     """
 
+    connection_class: type[ServerConnection] = ServerConnection
     contexts: ClassVar[dict[bool, Any]] = {False: Context}
     threaded = True
 
     def __init__(self, server: BaseServer, reader: ByteStream, writer: ByteStream, *,
                  own_input: bool = False, tapped: bool = True, max_workers: int = 0,
-                 on_reader: bool = True, run_soon: Handler | None = None) -> None:
+                 run_soon: Handler | None = None) -> None:
         self.server, self.options = server, server._options
         self.registry, self.lifespan = server._registry, server._lifespan
         self._tapped = tapped and server._tapped
         self.inbox = Inbox()  # of the thread that serves
         self.run_soon = run_soon or self.inbox.call
         limits = {name: getattr(self.options, name) for name in LIMITS}
-        pool = ThreadPool("mcp worker", max_workers or self.options.max_workers)
-        self.connection = ServerConnection(
-            self, reader, writer, own_input=own_input, pool=pool,
-            runs_handlers=on_reader, **limits)
+        make: type[ServerConnection] = self.connection_class
+        pool = make.pool_class("mcp worker", max_workers or self.options.max_workers)
+        self.connection = make(
+            self, reader, writer, own_input=own_input, pool=pool, **limits)
         self.peer = Peer(self.registry, self.connection)
 
     # -- its life
@@ -5613,7 +5393,7 @@ class BaseServerSession(Session):
 
     def peer_of(self, request: ServedRequest) -> Peer:
         """The client as a request sees it."""
-        return self.peer
+        return request.peer
 
     def _dispatch(self, handling: Handling, params: Json) -> Any:
         """Call the handler of a request, through the middleware."""
@@ -7763,7 +7543,7 @@ class StatelessSession(BaseServerSession):
         # Capabilities without a version, before any handshake: the error of the
         # stateless revision names the missing key.
         if META_VERSION in meta or (
-                META_CAPABILITIES in meta and not self.peer.version):
+                META_CAPABILITIES in meta and not request.peer.version):
             return RequestPeer(self.registry, request, self.server._stateless)
         if request.method == "server/discover":
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
@@ -7905,7 +7685,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
 #             "taskIds", task["taskId"], "notifications/tasks", task)
 
 
-# -- 15b. Stateless, of a client -------------------------------------------------------
+# -- 16. Stateless, of a client --------------------------------------------------------
 # Chapter: stateless, of a client.
 # Adds: modern, 2026-07-28
 # Doors: the classes of a client, of its session and of a call; MODES.
@@ -8383,7 +8163,7 @@ class StatelessClient(BaseClient):
             super()._begin("legacy", deadline)
 
 
-# -- 16. More schemas ------------------------------------------------------------------
+# -- 17. More schemas ------------------------------------------------------------------
 # Chapter: schemas, of both.
 # Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
 # Adds: contains, minContains, maxContains, propertyNames, patternProperties
@@ -8669,7 +8449,7 @@ add_keywords(
     ("$anchor", ANY, STRING),
     ("$dynamicAnchor", ANY, STRING))
 
-# -- 17. Coroutines --------------------------------------------------------------------
+# -- 18. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8718,7 +8498,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 18. Coroutines of a server --------------------------------------------------------
+# -- 19. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -9179,7 +8959,7 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
 
     if request:
         request.on_cancel(cancel)
-        request.connection.reading.hand_over(request)
+        request.connection.hand_over(request)
     run_handler(job)
     return inbox.wait()
 
@@ -9199,8 +8979,9 @@ class HostedSession(BaseServerSession):
         self.threaded = threaded or host is not None
         if not self.threaded:
             how["max_workers"] = 1  # handlers run in the order of their requests
-        super().__init__(
-            server, *streams, on_reader=threaded and host is None, **how)
+        super().__init__(server, *streams, **how)
+        if host or not threaded:
+            self.connection.keeps_reader_free = True
         # None: handlers run where they are called.
         self._host: Handler | None = host if self.threaded else self.run_soon
         self.connection.taps.append(HttpGuard(self.connection))
@@ -9378,7 +9159,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 20b. Inside an application, of a client -------------------------------------------
+# -- 21. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of a client.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9455,7 +9236,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 21. Trace -------------------------------------------------------------------------
+# -- 22. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9538,7 +9319,253 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 22. The server --------------------------------------------------------------------
+# -- 23. Turns of reading --------------------------------------------------------------
+# Chapter: turns, of a server.
+# Doors: the classes of a connection, of its requests and of its pool.
+#
+# The thread that reads runs a handler itself if nothing else runs, because to hand each
+# request to another thread takes up to a quarter longer.  A clock looks whether the
+# handler keeps the reader; then another thread reads on.  The clock also reports
+# handlers that go on long after they were cancelled.
+
+STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
+HAND_OVER_SECONDS = 0.002    # a reader that a handler keeps for longer is replaced
+WATCH_SECONDS = 0.02         # after a handler has begun, the clock looks for the next
+
+
+class Clock:
+    """Calls functions at their times, on a thread that starts with the first of them.
+
+    All methods require the lock.  What is called must not block.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._woken = threading.Condition(lock)  # to look earlier; guards these
+        self._due: dict[object, tuple[float, Job]] = {}
+        self._next_look: float | None = None  # of the thread; None: there is none
+        self._closed = False
+
+    def call_at(self, due: float, key: object, act: Job) -> bool:
+        """Call act() at that time (monotonic()), unless its key is removed before.
+
+        False if the thread that would do so cannot be started; the next call tries.
+        """
+        self._due[key] = due, act
+        if self._next_look is None:
+            try:
+                start_thread("mcp clock", self._run)
+            except RuntimeError:
+                return False
+            self._next_look = 0.0
+        elif due < self._next_look:
+            self._next_look = 0.0
+            self._woken.notify()
+        return True
+
+    def remove(self, key: object) -> None:
+        self._due.pop(key, None)
+        if self._closed:
+            self._woken.notify()  # the thread may end
+
+    def close(self) -> None:
+        """Let the thread end when nothing is left to be called."""
+        self._closed = True
+        self._woken.notify()
+
+    def _run(self) -> None:
+        while (acts := self._await_due()) is not None:
+            for act in acts:
+                try:
+                    act()
+                except BaseException:
+                    log_exception("mcp_min: what was due has failed")
+
+    def _await_due(self) -> list[Job] | None:
+        """Wait until something may be due, and take it; None if nothing will be."""
+        with self._woken:
+            if self._closed and not self._due:
+                self._next_look = None
+                return None
+            now = monotonic()
+            look = min((due for due, _ in self._due.values()), default=INFINITE)
+            self._next_look = look
+            self._woken.wait(min(look - now, threading.TIMEOUT_MAX))
+            now = monotonic()
+            late = [key for key, (due, _) in self._due.items() if due <= now]
+            return [self._due.pop(key)[1] for key in late]
+
+
+class SharedPool(ThreadPool):
+    """A pool one of whose places a thread that is not its own may take."""
+
+    def _ready(self) -> bool:
+        return bool(self._jobs) and self._running < self._limit
+
+    def try_enter(self) -> bool:
+        """Let the calling thread run a job if the pool has no other; `leave` follows."""
+        with self._lock:
+            if self._running or self._jobs:
+                return False
+            self._running = 1
+            return True
+
+
+class WatchedRequest(ServedRequest):
+    """A request whose handler is reported if it goes on after its cancellation."""
+
+    connection: TurnConnection
+
+    def end(self) -> None:
+        super().end()
+        if self.cancelled:
+            with self.connection.lock:
+                self.connection.clock.remove(self)
+
+    def cancel(self, reason: object = None) -> bool:
+        if not super().cancel(reason):
+            return False
+        connection = self.connection
+        with connection.lock:
+            if self.thread is not None and not connection.closed:
+                connection.clock.call_at(
+                    monotonic() + STUCK_SECONDS, self, self._report_stuck)
+        return True
+
+    def _report_stuck(self) -> None:
+        """Report where its handler is; on a thread, because stderr may block."""
+        with suppress(RuntimeError):  # none can be started
+            start_thread("mcp report", self.report_stuck)
+
+    def report_stuck(self) -> None:
+        """Report where its handler still runs after its cancellation."""
+        frame = self.thread and user_frame(self.thread)
+        if not frame:
+            return
+        name = self.params.get("name") or self.params.get("uri") or ""
+        warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s ago, "
+             f"{self.where} {frame.f_code.co_filename}:{frame.f_lineno}\n")
+
+
+def user_frame(thread: int) -> FrameType | None:
+    """A thread's innermost frame outside mcp_min and the standard library, or None.
+
+    So a handler that waits for a lock is shown at its own line, not inside `threading`.
+    """
+    skipped = ("<frozen", os.path.dirname(threading.__file__),
+               user_frame.__code__.co_filename)
+    frame = sys._current_frames().get(thread)
+    while frame:
+        name = frame.f_code.co_filename
+        if "site-packages" in name or not name.startswith(skipped):
+            break
+        frame = frame.f_back
+    return frame
+
+
+class TurnConnection(ServerConnection):
+    """A server's connection whose threads read by turns.
+
+    The threads that read are numbered; the one with the current number reads.  While it
+    runs a handler, the clock looks whether that keeps it, and then calls `hand_over`; a
+    handler that is about to block calls that at once.  It starts a thread with the next
+    number:
+
+        _turn  _current
+        1      None      thread 1 waits for a line
+        1      R         it runs the handler of R
+        2      None      thread 2 reads; thread 1 ends when R has ended
+
+    One reader at a time: under the lock the number is raised only while its thread runs
+    a handler, and that thread takes the lock before it looks at the number again.
+    """
+
+    pool: SharedPool
+    request_class = WatchedRequest
+    pool_class = SharedPool
+    keeps_reader_free = False
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
+        self.clock = Clock(self.lock)
+        # Connection.lock guards these.
+        self._turn = 1
+        self._current: IncomingRequest | None = None  # whose handler the reader runs
+        self._since = 0.0         # when the last one began
+        self._is_watched = False  # the clock looks
+
+    def start_reading(self) -> None:
+        start_thread("mcp reader", partial(self._read_turn, self._turn))
+
+    def _read_turn(self, turn: int) -> None:
+        while self._turn == turn:
+            line = self.next_line()
+            if line is None:
+                return self.end_of_input()
+            self.receive(line)
+
+    def run_handler(self, request: IncomingRequest) -> None:
+        """Run the handler of a request here, on the reader, if nothing else runs.
+
+        Not if it came in a batch, whose next message would have to wait.
+        """
+        in_batch = request.sink is not self.outbox
+        if in_batch or self.keeps_reader_free or not self.pool.try_enter():
+            return super().run_handler(request)
+        with self.lock:
+            self._current, self._since = request, monotonic()
+            if not self._is_watched:
+                self._watch_at(self._since + HAND_OVER_SECONDS)
+        try:
+            self.serve_request(request)
+        finally:
+            with self.lock:
+                if self._current is request:
+                    self._current = None
+            self.pool.leave()
+
+    def _watch_at(self, due: float) -> None:
+        self._is_watched = self.clock.call_at(due, self, self._watch)
+
+    def _watch(self) -> None:
+        """Hand over if a handler keeps the reader; the clock calls this.
+
+        It goes on for a while, because to wake the clock's thread for each of many
+        short calls would take longer than they do.
+        """
+        with self.lock:
+            now, due = monotonic(), self._since + HAND_OVER_SECONDS
+            if self._current and now >= due:
+                self.hand_over(self._current)
+            if self._current or now < self._since + WATCH_SECONDS:
+                self._watch_at(due if due > now else now + HAND_OVER_SECONDS)
+            else:
+                self._is_watched = False
+
+    def hand_over(self, request: IncomingRequest) -> bool:
+        """Let another thread read if the reader runs the handler of this request.
+
+        False if no thread can be started: then nobody reads before the handler ends.
+        """
+        with self.lock:
+            if self._current is not request:
+                return True
+            self._turn += 1
+            # With the lock, so that no second thread is started for the request.
+            try:
+                self.start_reading()
+            except RuntimeError:
+                self._turn -= 1
+                return False
+            self._current = None
+            return True
+
+    def close(self) -> None:
+        super().close()
+        with self.lock:
+            self.clock.close()
+
+
+# -- 24. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9553,6 +9580,8 @@ class ServerSession(
         HostedSession,  # inside
         BaseServerSession):
     """A server's end of a connection, with all that this copy has."""
+
+    connection_class = TurnConnection  # turns
 
 
 class Server(
@@ -9707,7 +9736,7 @@ class Server(
         session.run()
 
 
-# -- 22b. The client -------------------------------------------------------------------
+# -- 25. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9815,7 +9844,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 22c. Coroutines of a client -------------------------------------------------------
+# -- 26. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10097,7 +10126,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 23. Familiar names ----------------------------------------------------------------
+# -- 27. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -10915,7 +10944,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 24. Command line ------------------------------------------------------------------
+# -- 28. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11493,6 +11522,7 @@ ABOUT = {  # what --help says of them
     "stateless": "the revision 2026-07-28",
     "schemas": "JSON Schema beyond what type hints need",
     "asyncio": "`async def` handlers, AsyncContext, run_async, AsyncClient",
+    "turns": "faster calls; reports of handlers that do not end",
     "inside": "within an application: run_handler, threaded=False, listen",
     "trace": "MCP_MIN_TRACE shows the lines that cross",
     "names": "programs for FastMCP, the SDK, pydantic; needs all others",

@@ -912,10 +912,11 @@ class Test4Threads(unittest.TestCase):
         for _ in range(1000):
             self.assertRaises(queue.Empty, mcp_min.Inbox().wait, time.monotonic())
 
+    @needs("turns")
     def test_an_idle_thread_is_woken_for_a_job_but_waits_for_one_run_here(self):
         """Fails if a job that is added, or one run here that ends, wakes no thread; or
         if a thread that is woken exceeds the limit."""
-        pool, seen = mcp_min.ThreadPool("patient", 1), []
+        pool, seen = mcp_min.SharedPool("patient", 1), []
 
         def run_here():
             wait_until(pool.try_enter, "the job has ended")
@@ -933,6 +934,7 @@ class Test4Threads(unittest.TestCase):
                 waited.wait()
         self.assertEqual(seen, ["here", "job"] * 50)
 
+    @needs("turns")
     def test_no_job_is_lost_while_some_threads_cannot_be_started(self):
         """Three of ten starts fail, threads end at once, jobs run here.  Fails if one
         that was not started is counted, or one that ends does not look for jobs."""
@@ -964,8 +966,9 @@ class Test4Threads(unittest.TestCase):
             with self.subTest(limit), mock.patch.object(
                     mcp_min, "IDLE_SECONDS", 0.0005), switch_threads_often(), (
                     threads_start_if(lambda name: rng.random() >= 0.3)):
-                check(mcp_min.ThreadPool("unlucky", limit))
+                check(mcp_min.SharedPool("unlucky", limit))
 
+    @needs("turns")
     def test_a_clock_calls_what_is_due_and_ends_when_it_is_closed(self):
         """Also after one that raises, for one that is due earlier than those before,
         and again after its thread has ended; but nothing that was removed."""
@@ -1714,6 +1717,7 @@ class Test7Connection(unittest.TestCase):
                 """, era="legacy", pause=lambda: time.sleep(0.05), **server.steps)
 
     @UNIX
+    @needs("turns")
     def test_the_clock_sleeps_until_it_is_needed(self):
         """Fails if it looks again and again though no call begins; or if a call (the
         fence gets no result) does not wake it."""
@@ -4428,6 +4432,7 @@ class Test11Diagnostics(unittest.TestCase):
                 re.findall(r"test_mcp_min\.py:(\d+)", stderr.getvalue())]
 
     @needs("asyncio", "inside")
+    @needs("turns")
     def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
         """Where it waits, not inside of `threading`, nor at the line that led there:
         on a worker, on the event loop, or on a host's thread."""
@@ -4468,6 +4473,7 @@ class Test11Diagnostics(unittest.TestCase):
             self.assertEqual(sorted(self.reported(stderr)), [
                 "release.wait()  # " + line for line in lines])
 
+    @needs("turns")
     def test_a_report_that_blocks_holds_up_no_reader(self):
         """Fails (the ping comes to nothing) if the clock that reports cannot hand over
         meanwhile."""
@@ -9170,6 +9176,7 @@ class TestCommandLine(unittest.TestCase):
         lines = cli("call", "steps", "n=200", "known=false", *server)[1].splitlines()
         self.assertEqual(lines[0], "progress: 1 step")  # and one for each second
 
+    @needs("turns")
     def test_a_call_that_hangs_shows_where_its_handler_is(self):
         server = self.serving("hang.py", """
             import time, mcp_min
@@ -11801,12 +11808,6 @@ def names_without_code(source):
     return named - {*re.findall(r"\w+", code)}
 
 
-def number_of(section):
-    """15.1 for the section 15b."""
-    letter = section.lstrip("0123456789")
-    return int(section.rstrip("bc")) + ("", "b", "c").index(letter) / 10
-
-
 @needs("cli")
 class TestHouse(unittest.TestCase):
     """The rules of the source: its order, its names, its imports."""
@@ -11817,7 +11818,7 @@ class TestHouse(unittest.TestCase):
         cls.tree = ast.parse(cls.source)
         cls.nodes = list(ast.walk(cls.tree))
         cls.sections = [  # (number, title, line of the banner)
-            (number_of(m[1]), m[2], cls.source[:m.start()].count("\n") + 1)
+            (int(m[1]), m[2], cls.source[:m.start()].count("\n") + 1)
             for m in re.finditer(r"^# -- (\d+[a-z]?)\. (.+?) -+$", cls.source,
                                  re.MULTILINE)]
 
@@ -11838,7 +11839,7 @@ class TestHouse(unittest.TestCase):
     def test_the_docstring_lists_the_sections_in_their_order(self):
         listed = re.findall(r"^    (\d+[a-z]?) +([A-Z][\w, ]+?)  ", mcp_min.__doc__,
                             re.MULTILINE)
-        self.assertEqual([(number_of(n), title) for n, title in listed],
+        self.assertEqual([(int(n), title) for n, title in listed],
                          [(n, title) for n, title, _ in self.sections])
 
     def test_a_section_exports_its_own_names(self):
@@ -11870,7 +11871,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 22), (4, 22.1)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 24), (4, 25)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -11878,13 +11879,12 @@ class TestHouse(unittest.TestCase):
 
     def test_the_cores_name_nothing_of_the_chapters(self):
         """Nor do their comments and docstrings."""
-        chapters = [title for number, title, _ in self.sections if 15 <= number <= 21]
-        self.assertEqual(chapters[0], "Stateless, of a server")
-        self.assertEqual(chapters[-1], "Trace")
+        numbers = {title: number for number, title, _ in self.sections}
+        chapters = range(numbers["Stateless, of a server"], numbers["The server"])
         start = self.source.index("# == Part I: ")
         core = self.source[start:self.source.index("# == Part IV: ")]
         names = {node.name for node in self.tree.body
-                 if 15 <= self.section_of(node.lineno) <= 21
+                 if self.section_of(node.lineno) in chapters
                  and isinstance(node, (ast.ClassDef, ast.FunctionDef))}
         self.assertGreater(len(names), 30)
         self.assertEqual(names & {*re.findall(r"\w+", core)}, set())
@@ -12197,7 +12197,7 @@ class TestTypes(unittest.TestCase):
         self.assertEqual(found, wrong, done.stdout + done.stderr)
 
 
-CHAPTERS = {"stateless", "schemas", "asyncio", "inside", "trace"}
+CHAPTERS = {"stateless", "schemas", "asyncio", "turns", "inside", "trace"}
 COPIES = ("", "--server --core", "--server --core --with stateless", "--server",
           "--client --core", "--client", "--lean --core", "--lean")
 
@@ -12438,7 +12438,7 @@ class TestVendor(unittest.TestCase):
         self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), told)
         small = "--server", "--core", "--with", "stateless"
         told = self.vendor(folder, *small, status=2)
-        for words in ("removed would be: client, schemas, asyncio, inside, trace, nam",
+        for words in ("removed would be: client, schemas, asyncio, turns, inside, trac",
                       "added: nothing; to keep them: mcp_min.py vendor FOLDER --core"):
             self.assertIn(words, told)
         self.vendor(folder, *small, "--force")
@@ -12522,7 +12522,7 @@ class TestVendor(unittest.TestCase):
         for options, has in (
                 ("", mcp_min.PARTS), ("--client --core", "client"),
                 ("--core --with stateless,trace", "server client stateless trace"),
-                ("--without stateless", "server client schemas asyncio inside trace"),
+                ("--without stateless", "server client schemas asyncio turns inside trace"),
                 ("--without names", mcp_min.PARTS.replace(" names", "")),
                 ("--lean", mcp_min.PARTS.replace(" names cli", ""))):
             self.vendor(self.folder / "choice", *options.split(), "--force")

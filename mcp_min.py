@@ -154,6 +154,7 @@ The file is read from top to bottom; only annotations use names of a later secti
     Part II: a server
     8  Stdio, serving  descriptors 0 and 1, signals; who reads, batches, the end
     9  Peer          what a server knows of its client
+    9b Content of handlers   images, links, messages: what handlers return
     10 Signatures    hints -> JSON Schema, arguments, results, URI templates
     11 Handlers      what a handler can do, and how it asks
     12 Server        registries, pages, the method handlers, a server's session
@@ -263,7 +264,6 @@ from contextlib import suppress
 from functools import cached_property, lru_cache, partial, partialmethod
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
-from unicodedata import category
 
 if TYPE_CHECKING:
     import socket
@@ -350,7 +350,7 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
 # (14).
 Method = namedtuple("Method", "capability list_key on_reader", defaults=("", "", False))
-LEGACY, MODERN = LEGACY_VERSIONS[-1], MODERN_VERSIONS[0]
+LEGACY = LEGACY_VERSIONS[-1]
 METHODS = {
     # Agrees on the revision, on which the meaning of the next line depends.
     "initialize":            Method(on_reader=True),
@@ -382,22 +382,10 @@ MODERN_METHODS = {
     "subscriptions/listen":  Method(on_reader=True),
 }
 
-# CLIENT_CAPABILITIES: what a client declares for each handler that it has.
-# ANSWER_SCHEMAS: the schema of the answer to each question.  CLIENT_REQUESTS: each
-# question -> the capability that the client must have declared.
-CLIENT_CAPABILITIES: Json = {  # form and url are the modes of elicitation
-    "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
-    "sampling": {"sampling": {}}, "roots": {"roots": {}}}
-ANSWER_ACTIONS = ["accept", "decline", "cancel"]
-ANSWER_SCHEMAS: Json = {
-    "elicitation/create": {"type": "object", "required": ["action"], "properties": {
-        "action": {"enum": ANSWER_ACTIONS}}},
-    "sampling/createMessage": {
-        "type": "object", "required": ["content"], "properties": {
-            "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
-    "roots/list": {"type": "object", "required": ["roots"], "properties": {
-        "roots": {"type": "array", "items": {"type": "object"}}}}}
-CLIENT_REQUESTS = {method: method.partition("/")[0] for method in ANSWER_SCHEMAS}
+# What a server can ask -> the capability that the client must have declared.
+CLIENT_REQUESTS = {"elicitation/create": "elicitation", "roots/list": "roots",
+                   "sampling/createMessage": "sampling"}
+ANSWER_ACTIONS = ["accept", "decline", "cancel"]  # of an elicitation
 
 # capability -> (the notification that its lists have changed, the capability's key in
 # the filter of subscriptions/listen)
@@ -412,10 +400,6 @@ CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
 LOG_MESSAGE = "notifications/message"
 ROOTS_CHANGED = "notifications/roots/list_changed"
-
-# What a server declares of a capability; the others are declared as an empty object.
-CAPABILITIES = {"tools": {"listChanged": True}, "prompts": {"listChanged": True},
-                "resources": {"listChanged": True, "subscribe": True}}
 
 # Spellings of other implementations and of the Language Server Protocol.  We understand
 # them, and never send them: alias -> (notification, {parameter there: parameter here})
@@ -436,18 +420,7 @@ META_LOG_LEVEL = META_PREFIX + "logLevel"
 META_SERVER = META_PREFIX + "serverInfo"
 META_SUBSCRIPTION = META_PREFIX + "subscriptionId"
 
-WRAPS_RESULT = "x-fastmcp-wrap-result"        # in a schema of {"result": …}
-WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of such a result
-MAX_COMPLETIONS = 100                         # server/utilities/completion
-FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
-FORM_FORMATS = ("email", "uri", "date", "date-time")
-COMPLETIONS_SINCE = "2025-03-26"              # before, the capability did not exist
-CHOICES_SINCE = "2025-11-25"                  # in forms: with titles, or several
-CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
-ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
-TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"           # server/tools: "Tool Names"
-URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."       # RFC 3986
-
+WRAPS_RESULT = "x-fastmcp-wrap-result"  # marks the schema of {"result": …}
 LEVELS = "debug info notice warning error critical alert emergency".split()
 
 PARSE_ERROR = -32700          # the line is not JSON
@@ -460,11 +433,8 @@ MISSING_CAPABILITY = -32021   # stateless: the client did not declare what is ne
 UNSUPPORTED_VERSION = -32022  # stateless: `data` lists what we do support
 # Only stateless servers send these; -32020 is "header mismatch", of HTTP.
 MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
-URL_REQUIRED = -32042         # 2025-11-25 only: the user must visit a URL first
 REQUEST_CANCELLED = -32800    # from LSP: the code of our Cancelled, never sent
 CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
-USER_REJECTED = -1            # client/sampling: "User rejected sampling request"
-RESERVED_CODES = range(-32099, -32019)  # basic: "reserved for the MCP specification"
 
 
 def declares(capabilities: object, name: str) -> bool:
@@ -484,20 +454,22 @@ def declares(capabilities: object, name: str) -> bool:
 def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
     """The capability that a request needs and the client has not declared; or {}."""
     capability = CLIENT_REQUESTS[method]
-    name = capability
-    needed: Json = {}
+    path = [capability]
     if capability == "elicitation":
         mode = str(params.get("mode") or "form")
-        name, needed = f"elicitation.{mode}", {mode: {}}
+        path.append(mode)
         if mode not in REVISIONS[version].elicitation_modes.split():
             declared = {}
         elif declared.get(capability) in ({}, True):
             declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
     elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
-        name, needed = "sampling.tools", {"tools": {}}
-    if declares(declared, name):
+        path.append("tools")
+    if declares(declared, ".".join(path)):
         return {}
-    return {capability: needed}
+    needed: Json = {}
+    for part in reversed(path):
+        needed = {part: needed}
+    return needed
 
 
 # -- 2. Errors -------------------------------------------------------------------------
@@ -618,25 +590,19 @@ def member(params: Json, key: str, required: type) -> Any:
     return required() if value is None else require_type(value, required, key)
 
 
-def choice_problem(value: object, known: Iterable[str]) -> str:
-    """What is wrong with a value that must be one of those known, or ""."""
-    known = [*known]
-    return "" if value in known else f"must be one of {', '.join(known)}"
-
-
 def require_one_of(name: str, value: object, known: Iterable[str]) -> Any:
     """Return the value if it is one of these, or raise McpError(-32602)."""
-    problem = choice_problem(value, known)
-    if problem:
-        raise invalid_params(f"{name} {problem}", name, problem)
+    known = [*known]
+    if value not in known:
+        issue = f"must be one of {', '.join(known)}"
+        raise invalid_params(f"{name} {issue}", name, issue)
     return value
 
 
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """The same for an argument of the caller, with ValueError."""
-    problem = choice_problem(value, known)
-    if problem:
-        raise ValueError(f"{name} {problem}")
+    """Raise ValueError if an argument of the caller is none of these."""
+    if value not in [*known]:
+        raise ValueError(f"{name} must be one of {', '.join(known)}")
 
 
 ERROR_HINTS = {  # text of an exception: advice
@@ -659,50 +625,33 @@ def error_text(error: BaseException) -> str:
     return f"{name}: {text}"
 
 
-def unknown_option(where: str, names: Iterable[str], known: Iterable[str]) -> TypeError:
-    """An error for options that do not exist, with those that do."""
-    known = list(known)
-    text = f"{where}: unknown: {', '.join(sorted(names))}"
-    for name in names:
-        if name in LEFT_OUT:
-            return TypeError(f"{where}: {left_out(name)}")
-        text += did_you_mean(name, known)
-    return TypeError(f"{text}; known are: {', '.join(known)}")
-
-
 def refuse_unknown(where: str, unknown: Iterable[str],
                    known: Iterable[str] = ()) -> None:
-    if unknown:
-        raise unknown_option(where, unknown, known)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The known name that is like another, or shares a word with it, as a question."""
-    from difflib import get_close_matches
-
-    words = {*name.split("_")}
-    near = get_close_matches(name, known, 1)
-    near += [other for other in known if words & {*other.split("_")}]
-    return f" (did you mean {near[0]}?)" if near else ""
+    """Raise TypeError for options that do not exist, with those that do."""
+    if not unknown:
+        return
+    for name in unknown:
+        if name in LEFT_OUT:
+            raise TypeError(f"{where}: {left_out(name)}")
+    raise TypeError(f"{where}: unknown: {', '.join(sorted(unknown))}; known are: "
+                    f"{', '.join(known)}")
 
 
 def options_of(fn: Any) -> list[str]:
-    """The names of a function's parameters that are given by keyword."""
     return list(fn.__kwdefaults__)
 
 
+# Of what is not printable these are shown as they are: U+200D joins emoji, the last two
+# are spaces.
+UNESCAPED = "\n\t\u200d\xa0\u3000"
+
+
 def escape_control(text: str) -> str:
-    """The text with control characters made visible, except newline and tab."""
-    if text.isprintable():
-        return text
-    return "".join(map(escape_character, text))
-
-
-def escape_character(char: str) -> str:
-    # Cf has the marks that reverse text; but one of them, U+200D, joins emoji.
-    if char in "\n\t\u200d" or category(char) not in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return char
-    return ascii(char)[1:-1]
+    """The text with control characters, and marks that reverse it, made visible."""
+    hidden = {char for char in text if not char.isprintable()} - {*UNESCAPED}
+    for char in hidden:
+        text = text.replace(char, ascii(char)[1:-1])
+    return text
 
 
 # -- 3. Messages -----------------------------------------------------------------------
@@ -1908,8 +1857,7 @@ class OutputSchema:
 # Content is JSON as it is sent: dict subclasses with camelCase keys, whose fields are
 # attributes too.  A plain dict that a handler returns is data, not a content block.
 
-__all__ += ["ToolResult", "Text", "Image", "Audio", "ResourceLink", "EmbeddedResource",
-            "ResourceContents", "Message", "Elicited", "Sampled"]
+__all__ += ["ToolResult", "ResourceContents", "Elicited"]
 
 FieldsT = TypeVar("FieldsT", bound="Fields")
 
@@ -1925,8 +1873,8 @@ def camel_case(name: str) -> str:
 
 def wire_fields(**fields: object) -> Json:
     """Keyword arguments with the keys of the protocol, without those that are None."""
-    return {camel_case(key): value for key, value in fields.items()
-            if value is not None}
+    given = [key for key in fields if fields[key] is not None]
+    return {camel_case(key): fields[key] for key in given}
 
 
 def to_base64(data: bytes) -> str:
@@ -1951,12 +1899,9 @@ def listed(content: object) -> list[Any]:
 
 def text_of(content: object) -> str:
     """The text of the text blocks in a block or a list of blocks."""
-    texts = [as_object(block).get("text") for block in listed(content)]
+    blocks = map(as_object, listed(content))
+    texts = [block.get("text") for block in blocks]
     return "\n".join(text for text in texts if type(text) is str)
-
-
-def is_text(value: object) -> bool:
-    return isinstance(value, str) and not isinstance(value, enum.Enum)
 
 
 class Fields(dict):  # type: ignore[type-arg]
@@ -1989,114 +1934,49 @@ class Fields(dict):  # type: ignore[type-arg]
             super().__setattr__(name, value)
 
     def __getattr__(self, name: str) -> Any:
-        key = name if name in self else camel_case(name)
-        if key in self or key in self._field_names.split():
-            return received(self.get(key))
+        for key in (name, camel_case(name)):
+            if key in self:
+                return received(self[key])
+        if camel_case(name) in self._field_names.split():
+            return None
         raise AttributeError(f"{type(self).__name__} has no field {name!r}")
 
 
-class Block(Fields):
+class Received(Fields):
+    """An object of a message; what the protocol names and it lacks reads as None."""
+
+    _field_names = ("type text name title description mimeType size icons annotations "
+                    "_meta audience priority lastModified required readOnlyHint "
+                    "destructiveHint idempotentHint openWorldHint")
+
+
+class Block(Received):
     """A content block (server/tools, "Tool Result")."""
 
     _type = ""
-    # What a received one may have, and the objects in it.
-    _field_names = ("type name title description mimeType size icons annotations _meta "
-                    "audience priority lastModified required readOnlyHint "
-                    "destructiveHint idempotentHint openWorldHint")
 
-    def __init__(self, type: str | None = None, **fields: Any) -> None:
-        if type not in (None, self._type):
-            raise ValueError(f"the type of this block is {self._type!r}, not {type!r}")
-        super().__init__(type=self._type, **fields)
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**{"type": self._type, **fields})
 
 
 def received(value: Any) -> Any:
     """JSON as it was received, with the members of its objects as attributes, too."""
-    if type(value) is dict:
-        return Block.of(value)
     if type(value) is list:
         return [*map(received, value)]
-    return value
+    if type(value) is not dict:
+        return value
+    if isinstance(value.get("type"), str):  # otherwise a handler may return it as data
+        return Block.of(value)
+    return Received.of(value)
 
 
-class Text(Block):
-    """A content block of text.  It also takes `annotations` and `meta`."""
-
-    _type, _field_names = "text", "type text annotations _meta"
-
-    def __init__(self, text: str, **fields: Any) -> None:
-        if not isinstance(text, str):
-            raise TypeError(f"the text of a block is a str, not {text!r:.60}")
-        super().__init__(text=text, **fields)
-
-
-class Media(Block):
-    """Images and audio: bytes with a MIME type."""
-
-    _field_names = "type data mimeType annotations _meta"
-    # (pattern of the first bytes, type); the first type is the default
-    _types: tuple[tuple[bytes, str], ...]
-
-    def __init__(self, data: bytes | str | None = None, *,
-                 path: str | os.PathLike[str] | None = None,
-                 mime_type: str | None = None, format: str | None = None,
-                 **fields: Any) -> None:
-        mime_type = mime_type or fields.pop("mimeType", None)
-        if format and not mime_type:
-            mime_type = f"{self._type}/{format}"
-        if path is not None:
-            with open(path, "rb") as file:
-                data = file.read()
-        if data is None:
-            raise TypeError(f"{type(self).__name__} needs data or path")
-        if isinstance(data, str):
-            data = from_base64(data)
-        mime_type = mime_type or self._guess_type(data, path)
-        super().__init__(data=to_base64(data), mimeType=mime_type, **fields)
-
-    def _guess_type(self, data: bytes, path: str | os.PathLike[str] | None) -> str:
-        for start, mime_type in self._types:
-            if re.match(start, data, re.DOTALL):
-                return mime_type
-        if path is None:
-            return self._types[0][1]
-        import mimetypes
-
-        guess = mimetypes.guess_type(os.fspath(path))[0] or ""
-        return guess if guess.startswith(self._type) else "application/octet-stream"
-
-
-class Image(Media):
-    """A content block of an image: `data` is bytes or base64 text, `path` a file.
-
-    mime_type, or format ("jpeg"): by default guessed from the data, else from the path;
-    if neither tells, "image/png", or for a path "application/octet-stream".
-    """
-
-    _type = "image"
-    _types = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
-              (b"GIF8", "image/gif"), (b"RIFF....WEBP", "image/webp"))
-
-
-class Audio(Media):
-    """A content block of audio, like Image; the default type is "audio/wav"."""
-
-    _type = "audio"
-    _types = ((b"RIFF....WAVE", "audio/wav"),)
-
-
-class ResourceLink(Block):
-    """A content block that links to a resource.
-
-    It also takes title, description, mime_type, size, icons, annotations and meta.
-    """
-
-    _type = "resource_link"
-    _field_names = ("type uri name title description mimeType size icons annotations "
-                    "_meta")
-
-    def __init__(self, uri: str, name: str, **fields: Any) -> None:
-        super().__init__(uri=str(uri), name=name, **fields)
+def as_block(part: Any) -> Json:
+    """A block; a str becomes one.  TypeError: neither."""
+    if isinstance(part, str):
+        return Block.of({"type": "text", "text": part})
+    if isinstance(part, dict) and isinstance(part.get("type"), str):
+        return part
+    raise TypeError(f"content is text or a block, such as Image, not {part!r:.60}")
 
 
 class ResourceContents(Fields):
@@ -2112,62 +1992,15 @@ class ResourceContents(Fields):
         if data is not None:
             fields["blob"] = to_base64(data)
         if uri is not None:
-            uri = str(uri)
-        super().__init__(uri=uri, text=text, **fields)
+            fields["uri"] = str(uri)
+        super().__init__(text=text, **fields)
 
     @property
     def data(self) -> bytes | None:
         """The bytes, or None if it is text."""
-        return from_base64(self["blob"]) if "blob" in self else None
-
-
-class EmbeddedResource(Block):
-    """A content block that holds the contents of a resource.
-
-    Give `uri` and `text` or `data`, or give ResourceContents as `resource`.
-    """
-
-    _type, _field_names = "resource", "type resource annotations _meta"
-
-    def __init__(self, uri: str | None = None, text: str | None = None, *,
-                 data: bytes | None = None, mime_type: str | None = None,
-                 resource: Json | None = None, **fields: Any) -> None:
-        if mime_type is None:  # server/prompts: "MUST include the MIME type"
-            mime_type = "text/plain" if data is None else "application/octet-stream"
-        if resource is None:
-            resource = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
-        super().__init__(resource=resource, **fields)
-
-
-ROLES = ("user", "assistant")
-
-
-class Message(Fields):
-    """A message of a prompt.  role: "user" or "assistant"; content: str or a block."""
-
-    _field_names = "role content"
-
-    def __init__(self, *args: Any, **fields: Any) -> None:
-        """Message(role, content); others have (content) and (content, role)."""
-        if len(args) == 2 and (args[0] in ROLES or args[1] not in ROLES):
-            args = args[::-1]
-        names = [name for name in ("content", "role") if name not in fields]
-        fields = {"role": "user", **fields, **dict(zip(names, args))}
-        if fields.get("content") is None:
-            raise TypeError("a Message needs content")
-        check_choice("role", fields["role"], ROLES)
-        if is_text(fields["content"]):
-            fields["content"] = Text(fields["content"])
-        super().__init__(**fields)
-
-
-def as_block(part: Any) -> Json:
-    """A block; a str becomes one.  TypeError: neither."""
-    if isinstance(part, str):
-        return Text(part)
-    if isinstance(part, dict) and isinstance(part.get("type"), str):
-        return part
-    raise TypeError(f"content is text or a block, such as Image, not {part!r:.60}")
+        if "blob" not in self:
+            return None
+        return from_base64(self["blob"])
 
 
 class ToolResult(Fields):
@@ -2188,9 +2021,9 @@ class ToolResult(Fields):
                  **fields: Any) -> None:
         if isinstance(content, (str, dict)):
             content = [content]
-        blocks = [*map(as_block, content or ())]
-        super().__init__(content=blocks, structured_content=structured_content,
-                         is_error=is_error, meta=meta, **fields)
+        fields["content"] = [*map(as_block, content or ())]
+        super().__init__(structured_content=structured_content, is_error=is_error,
+                         meta=meta, **fields)
 
     @property
     def content(self) -> list[Json]:
@@ -2232,8 +2065,8 @@ class ToolResult(Fields):
 def check_tool_results(messages: list[Any]) -> None:
     """Raise ValueError for tool results with other content (client/sampling)."""
     for message in messages:
-        blocks = listed(as_object(message).get("content"))
-        types = {str(as_object(block).get("type")) for block in blocks}
+        blocks = map(as_object, listed(as_object(message).get("content")))
+        types = {str(block.get("type")) for block in blocks}
         if len(types) > 1 and "tool_result" in types:
             raise ValueError("a message with tool results has other content, too")
 
@@ -2256,17 +2089,6 @@ class Elicited:
 
     def __repr__(self) -> str:
         return f"Elicited({self.action!r}, {self.content!r})"
-
-
-class Sampled(Fields):
-    """The answer to `sample`: role, content, model, stopReason (client/sampling)."""
-
-    _field_names = "role content model stopReason _meta"
-
-    @property
-    def text(self) -> str:
-        """The text of its text blocks, joined by newlines."""
-        return text_of(self["content"])
 
 
 # -- 7. Connection ---------------------------------------------------------------------
@@ -3363,6 +3185,9 @@ def can_hang_up(stream: ByteStream) -> bool:
 # which both agree, the client's capabilities, and which messages it wants.
 
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
+CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
+ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
+WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of {"result": …}
 
 
 class Unwind(BaseException):
@@ -3556,11 +3381,144 @@ def in_older_content(value: Any, version: str) -> Any:
     if version < since:
         name = value.get("title") or value.get("name") or since
         about = value.get("uri") or value.get("mimeType")
-        return Text(f"{name}: {about}")
+        return as_block(f"{name}: {about}")
     result = {**value}
     for key in {"content", "messages"} & value.keys():
         result[key] = in_older_content(value[key], version)
     return result
+
+
+# -- 9b. Content of handlers -----------------------------------------------------------
+# What handlers return, and ask with, besides text and data.
+
+__all__ += ["Text", "Image", "Audio", "ResourceLink", "EmbeddedResource", "Message",
+            "Sampled"]
+
+
+def is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, enum.Enum)
+
+
+class Text(Block):
+    """A content block of text.  It also takes `annotations` and `meta`."""
+
+    _type, _field_names = "text", "type text annotations _meta"
+
+    def __init__(self, text: str, **fields: Any) -> None:
+        if not isinstance(text, str):
+            raise TypeError(f"the text of a block is a str, not {text!r:.60}")
+        super().__init__(text=text, **fields)
+
+
+class Media(Block):
+    """Images and audio: bytes with a MIME type."""
+
+    _field_names = "type data mimeType annotations _meta"
+    # (pattern of the first bytes, type); the first type is the default
+    _types: tuple[tuple[bytes, str], ...]
+
+    def __init__(self, data: bytes | str | None = None, *,
+                 path: str | os.PathLike[str] | None = None,
+                 format: str | None = None, **fields: Any) -> None:
+        if path is not None:
+            with open(path, "rb") as file:
+                data = file.read()
+        if data is None:
+            raise TypeError(f"{type(self).__name__} needs data or path")
+        if isinstance(data, str):
+            data = from_base64(data)
+        super().__init__(data=to_base64(data), **fields)
+        if format:
+            self.setdefault("mimeType", f"{self._type}/{format}")
+        if "mimeType" not in self:
+            self["mimeType"] = self._guess_type(data, path)
+
+    def _guess_type(self, data: bytes, path: str | os.PathLike[str] | None) -> str:
+        for start, mime_type in self._types:
+            if re.match(start, data, re.DOTALL):
+                return mime_type
+        if path is None:
+            return self._types[0][1]
+        from mimetypes import guess_type
+
+        return guess_type(os.fspath(path))[0] or "application/octet-stream"
+
+
+class Image(Media):
+    """A content block of an image: `data` is bytes or base64 text, `path` a file.
+
+    mime_type, or format ("jpeg"): by default guessed from the data, else from the path;
+    if neither tells, "image/png", or for a path "application/octet-stream".
+    """
+
+    _type = "image"
+    _types = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
+              (b"GIF8", "image/gif"), (b"RIFF....WEBP", "image/webp"))
+
+
+class Audio(Media):
+    """A content block of audio, like Image; the default type is "audio/wav"."""
+
+    _type = "audio"
+    _types = ((b"RIFF....WAVE", "audio/wav"),)
+
+
+class ResourceLink(Block):
+    """A content block that links to a resource.
+
+    It also takes title, description, mime_type, size, icons, annotations and meta.
+    """
+
+    _type = "resource_link"
+    _field_names = ("type uri name title description mimeType size icons annotations "
+                    "_meta")
+
+    def __init__(self, uri: str, name: str, **fields: Any) -> None:
+        super().__init__(uri=str(uri), name=name, **fields)
+
+
+class EmbeddedResource(Block):
+    """A content block that holds the contents of a resource.
+
+    Give `uri` and `text` or `data`, or give ResourceContents as `resource`.
+    """
+
+    _type, _field_names = "resource", "type resource annotations _meta"
+
+    def __init__(self, uri: str | None = None, text: str | None = None, *,
+                 data: bytes | None = None, mime_type: str | None = None,
+                 resource: Json | None = None, **fields: Any) -> None:
+        if mime_type is None:  # server/prompts: "MUST include the MIME type"
+            mime_type = "text/plain" if data is None else "application/octet-stream"
+        if resource is None:
+            resource = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
+        super().__init__(resource=resource, **fields)
+
+
+class Message(Fields):
+    """A message of a prompt, or of sampling.
+
+    role: "user" or "assistant".  content: a str or a block; for sampling also a list.
+    """
+
+    _field_names = "role content"
+
+    def __init__(self, role: str, content: Any) -> None:
+        check_choice("role", role, ["user", "assistant"])
+        if not isinstance(content, list):
+            content = as_block(content)
+        super().__init__(role=role, content=content)
+
+
+class Sampled(Fields):
+    """The answer to `sample`: role, content, model, stopReason (client/sampling)."""
+
+    _field_names = "role content model stopReason _meta"
+
+    @property
+    def text(self) -> str:
+        """The text of its text blocks, joined by newlines."""
+        return text_of(self["content"])
 
 
 # -- 10. Signatures --------------------------------------------------------------------
@@ -3576,10 +3534,14 @@ __all__ += ["Field"]
 
 
 class Schema(dict):  # type: ignore[type-arg]
-    """A schema with a constructor: `make(value)`, called after those of its parts."""
+    """A schema with a constructor: `make(value)`, called after those of its parts.
 
-    optional = False        # null matches, although the schema does not say so
-    make_validates = False  # `make` may take more than the schema says
+    optional: null matches, although the schema does not say so.  make_validates: `make`
+    may take more than the schema says.
+    """
+
+    optional = False
+    make_validates = False
 
     def __init__(self, keywords: Any, make: Any = None) -> None:
         super().__init__(keywords)
@@ -3651,11 +3613,16 @@ FORMATS: Any = {  # by the names of classes, which need not be imported
 }
 
 
+def packages_of(cls: Any) -> Iterator[tuple[str, str]]:
+    """The package and the name of a class, and of each of its bases."""
+    for base in getattr(cls, "__mro__", ()):
+        yield base.__module__.partition(".")[0], base.__name__
+
+
 def format_of(cls: Any) -> Json | None:
     """The keywords of a class in FORMATS."""
-    for base in cls.__mro__:
-        package = base.__module__.partition(".")[0]  # pathlib is one since 3.13
-        keywords: Json | None = FORMATS.get(f"{package}.{base.__name__}")
+    for package, name in packages_of(cls):
+        keywords: Json | None = FORMATS.get(f"{package}.{name}")
         if keywords:
             return keywords
     return None
@@ -3674,22 +3641,27 @@ def parse_format(cls: Any, value: Any) -> Any:
     return cls.fromisoformat(text)
 
 
-def schema_of_hint(hint: object, output: bool = False) -> Schema:
-    """The schema of a hint, for input or for output.  TypeError: it has none."""
-    reader = HintReader(output)
-    return reader.with_definitions(reader.read(hint))
+def refuse_packages(classes: Iterable[type]) -> None:
+    """Raise TypeError for classes of packages that this copy does not know."""
+    for cls in classes:
+        for package, _ in packages_of(cls):
+            if package in LEFT_OUT:
+                raise TypeError(left_out(package))
 
 
 # Each is called with the reader and a hint, and returns its Schema, or None.
 HINT_READERS: list[Callable[[HintReader, Any], Schema | None]] = []
 
 
-def refuse_packages(classes: Iterable[type]) -> None:
-    """Raise TypeError for classes of packages that this copy does not know."""
-    for cls in classes:
-        package = cls.__module__.partition(".")[0]
-        if package in LEFT_OUT:
-            raise TypeError(left_out(package))
+def schema_of_hint(hint: object, output: bool = False) -> Schema:
+    """The schema of a hint, for input or for output.  TypeError: it has none."""
+    reader = HintReader(output)
+    return reader.with_definitions(reader.read(hint))
+
+
+# A part of an object: its name, its hint, its default.  MISSING: it is required.
+# UNSTATED: it is not, and the schema shows no default.
+Part = tuple[str, Any, Any]
 
 
 class HintReader:
@@ -3704,8 +3676,7 @@ class HintReader:
         return schema.plus({"$defs": self.definitions}) if self.definitions else schema
 
     def read(self, hint: Any) -> Schema:
-        simple = hint in (None, typing.Any) or type(hint) is type  # others may not hash
-        if simple and hint in SIMPLE_SCHEMAS:
+        with suppress(KeyError, TypeError):  # others may not hash
             return SIMPLE_SCHEMAS[hint]
         if hint in self._trail:
             raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
@@ -3722,7 +3693,7 @@ class HintReader:
 
     def _read(self, hint: Any) -> Schema:
         if hasattr(hint, "__metadata__"):
-            return self._annotated(hint)
+            return self.with_metadata(self.read(hint.__origin__), hint.__metadata__)
         origin = typing.get_origin(hint) or hint
         args = typing.get_args(hint)
         name = getattr(origin, "__name__", None) or getattr(origin, "_name", None)
@@ -3739,6 +3710,17 @@ class HintReader:
                 return self.read(getattr(hint, inner))
         raise TypeError(f"{hint!r} cannot be described as JSON Schema")
 
+    def with_metadata(self, schema: Schema, metadata: Iterable[object]) -> Schema:
+        """Add what Annotated says: a description, keywords, or a Field."""
+        for extra in metadata:
+            refuse_packages([type(extra)])
+            if isinstance(extra, str):
+                extra = {"description": extra}
+            if isinstance(extra, dict):
+                schema = schema.plus(measured(extra, schema))
+        Validator({**schema, "$defs": self.definitions})  # SchemaError now
+        return schema
+
     def _class(self, cls: Any, args: Any) -> Schema:
         if cls in ARRAY_MAKERS:
             return self._array(args, ARRAY_MAKERS[cls])
@@ -3746,12 +3728,11 @@ class HintReader:
             return self._dict(*args)
         if issubclass(cls, enum.Enum):
             return self._choice(cls)
-        refuse_packages(cls.__mro__)
+        refuse_packages([cls])
         keywords = format_of(cls)
         if keywords:
             return Schema({"type": "string", **keywords}, partial(parse_format, cls))
-        parts = parts_of(cls, self.output)
-        return self.object(parts, lambda members: cls(**members))
+        return self.object(parts_of(cls, self.output), lambda parts: cls(**parts))
 
     def _array(self, args: Any, make: Any) -> Schema:
         schema = Schema({"type": "array"}, make)
@@ -3775,6 +3756,7 @@ class HintReader:
             schema["additionalProperties"] = values
         if len(names) > 1:  # they must be more than text
             schema["propertyNames"] = names
+            Validator({"propertyNames": {}})  # SchemaError if this is left out
         if names.make:
             schema.make = lambda members: {
                 names.make(name): part for name, part in members.items()}
@@ -3782,140 +3764,99 @@ class HintReader:
 
     def _choice(self, members: Iterable[object]) -> Schema:
         """The schema of an Enum or a Literal."""
-        by_mark = {mark(to_json_data(member)): member for member in members}
-        schema = Schema({}, lambda value: by_mark[mark(value)])
-        values = [*map(to_json_data, by_mark.values())]
+        members = [*members]
+        values = [*map(to_json_data, members)]
+        schema = Schema({}, lambda value: members[values.index(value)])
         types = {*map(type, values)}
         if len(types) == 1:
             schema.update(self.read(types.pop()))
         schema["enum"] = values
         return schema
 
-    def _annotated(self, hint: Any) -> Schema:
-        """Add the metadata of Annotated: a description, keywords, or a Field."""
-        return self.with_metadata(self.read(hint.__origin__), hint.__metadata__)
-
-    def with_metadata(self, schema: Schema, metadata: Iterable[object]) -> Schema:
-        for extra in metadata:
-            if isinstance(extra, FieldInfo):
-                schema = extra.added_to(schema)
-            elif isinstance(extra, dict):
-                schema = schema.plus(extra)
-            elif isinstance(extra, str):
-                schema = schema.plus({"description": extra})
-            else:
-                refuse_packages([type(extra)])
-        Validator({**schema, "$defs": self.definitions})  # SchemaError now
-        return schema
-
     def object(self, parts: Iterable[Part], make: Any = None) -> Schema:
         """The schema of an object of these parts."""
-        properties: Json = {}
-        required = []
+        result = Schema({"type": "object", "properties": {}}, make)
         for name, hint, default in parts:
             try:
                 schema = self.read(hint)
             except Exception as error:
                 raise TypeError(f"{name}: {error}") from None
             if default is MISSING:
-                required.append(name)
+                result.setdefault("required", []).append(name)
             elif not self.output:
                 schema = with_default(schema, default)
-            properties[name] = schema
-        result = Schema({"type": "object", "properties": properties}, make)
-        if required:
-            result["required"] = required
+            result["properties"][name] = schema
         if not self.output:  # a result may be of a subclass with more fields
             result["additionalProperties"] = False
         return result
 
 
+LENGTHS = {"array": "Items", "object": "Properties"}  # of a type; else "Length"
+
+
+def measured(keywords: Json, schema: Schema) -> Json:
+    """The keywords for a schema: minLength of a list is minItems."""
+    unit = "Length"
+    for choice in [*schema.get("anyOf", ()), schema]:
+        unit = LENGTHS.get(str(choice.get("type")), unit)
+    return {key.replace("Length", unit): value for key, value in keywords.items()}
+
+
 def with_default(schema: Schema, default: object) -> Schema:
-    """Add a default, if it has a JSON form, to the schema of a part."""
-    if default is None:
-        return optional_schema(schema)
-    with suppress(TypeError, ValueError):
-        schema = schema.plus({"default": to_json_data(default, strict=True)})
-    return schema
-
-
-def optional_schema(schema: Schema) -> Schema:
-    """Describe `Optional[X] = None` as X; null matches all the same."""
+    """The schema of a part that may be missing; with its default, if that is JSON."""
+    if default is not None:
+        with suppress(TypeError, ValueError):
+            return schema.plus({"default": to_json_data(default, strict=True)})
+        return schema
+    # `Optional[X] = None` is described as X.  Null matches all the same.
     keywords = {**schema}
     keywords.pop("default", None)  # null
     others = [part for part in keywords.pop("anyOf", ()) if part != {"type": "null"}]
-    source = schema
     if len(others) > 1:
         keywords["anyOf"] = others
     elif others:
         keywords = {**others[0], **keywords}
         if isinstance(others[0], Schema):
-            source = others[0]
-    result = Schema(keywords, source.make)
-    result.make_validates = source.make_validates
-    result.optional = True
+            schema = others[0]
+    result = Schema(keywords)
+    vars(result).update(vars(schema), optional=True)
     return result
 
 
-# A part of a dataclass or TypedDict: (name, hint, default).  The default is MISSING if
-# the part is required, UNSTATED if the schema does not show it.
-Part = tuple[str, Any, Any]
-
-
-def parts_of(cls: Any, output: bool) -> list[Part]:
+def parts_of(cls: Any, output: bool) -> Iterator[Part]:
+    """What the constructor of a dataclass takes, or its fields; or a TypedDict's."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    if hasattr(cls, "__dataclass_fields__"):
-        for name, field in cls.__dataclass_fields__.items():
-            if "mcp_min" in field.metadata:
-                hints[name] = annotated(hints[name], field.metadata["mcp_min"])
-        defaults = defaults_of_fields(cls, output)
-    elif hasattr(cls, "__required_keys__"):
-        defaults = {name: default_of_key(cls, name, hints[name]) for name in hints}
-    else:
+    if hasattr(cls, "__required_keys__"):
+        for name, hint in hints.items():
+            required = name in cls.__required_keys__
+            # Which does not know of Required and NotRequired within quoted hints.
+            marker = getattr(typing.get_origin(hint), "_name", "")
+            if marker in ("Required", "NotRequired"):
+                required = marker == "Required"
+            yield name, hint, MISSING if required else UNSTATED
+        return
+    if not hasattr(cls, "__dataclass_fields__"):
         raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
                         "dataclass, a TypedDict and an Enum can")
-    return [(name, hints.get(name, object), defaults[name]) for name in defaults]
-
-
-def defaults_of_fields(cls: Any, output: bool) -> Json:
-    """Of what `to_json_data` writes, or of what the constructor takes."""
     from inspect import signature
 
-    if not output:
-        parameters = signature(cls).parameters
-        return {name: default_of(parameters[name]) for name in parameters}
-    defaults = {}
-    for field in sys.modules["dataclasses"].fields(cls):
-        defaults[field.name] = UNSTATED
-        if field.default is field.default_factory:  # there is neither
-            defaults[field.name] = MISSING
-    return defaults
-
-
-def default_of_key(cls: Any, name: str, hint: Any) -> Any:
-    # `__required_keys__` ignores Required and NotRequired within quoted hints.
-    marker = getattr(typing.get_origin(hint), "_name", "")
-    if marker not in ("Required", "NotRequired"):
-        marker = "Required" if name in cls.__required_keys__ else ""
-    return MISSING if marker == "Required" else UNSTATED
-
-
-# Programs may use other MCP libraries beside this one; these are never imported.
-FOREIGN_PACKAGES = {"mcp", "mcp_types", "fastmcp"}
-
-
-def is_foreign(cls: Any) -> bool:
-    """True if a class, or a base of it, is of another MCP library."""
-    return any(base.__module__.partition(".")[0] in FOREIGN_PACKAGES
-               for base in getattr(cls, "__mro__", ()))
-
-
-def annotated(hint: Any, extra: object) -> Any:
-    return operator.getitem(typing.Annotated, (hint, extra))
+    parameters: Any = signature(cls).parameters
+    fields = {field.name: field for field in sys.modules["dataclasses"].fields(cls)}
+    for name in fields if output else parameters:
+        hint, default = hints.get(name, object), UNSTATED
+        if name in fields and "mcp_min" in fields[name].metadata:
+            hint = annotated(hint, fields[name].metadata["mcp_min"])
+        if name in parameters:
+            default = default_of(parameters[name])
+        yield name, hint, default
 
 
 def default_of(parameter: Any) -> Any:
     return MISSING if parameter.default is parameter.empty else parameter.default
+
+
+def annotated(hint: Any, extra: object) -> Any:
+    return operator.getitem(typing.Annotated, (hint, extra))
 
 
 def resolve_hint(name: str, hint: object, names: Json) -> Any:
@@ -3929,22 +3870,12 @@ def resolve_hint(name: str, hint: object, names: Json) -> Any:
         raise TypeError(f"{name}: {hint!r}: {error}") from None
 
 
-def is_field(value: object) -> bool:
-    """True for a Field of ours or of pydantic."""
-    return hasattr(value, "is_required") and hasattr(value, "get_default")
-
-
-LENGTHS = {"array": "Items", "object": "Properties"}  # of a type; else "Length"
+BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum",
+          "le": "maximum", "lt": "exclusiveMaximum"}
 
 
 def Field(default: Any = MISSING, *,
-          default_factory: Callable[[], Any] | None = None,
-          title: str | None = None, description: str | None = None,
-          examples: list[Any] | None = None, ge: float | None = None,
-          gt: float | None = None, le: float | None = None, lt: float | None = None,
-          multiple_of: float | None = None, min_length: int | None = None,
-          max_length: int | None = None, pattern: str | None = None,
-          **keywords: Any) -> Any:
+          default_factory: Callable[[], Any] | None = None, **keywords: Any) -> Any:
     """Describe or constrain a parameter, or a field of a dataclass.
 
         def book(seats: Annotated[int, Field(ge=1, le=9)],
@@ -3954,37 +3885,24 @@ def Field(default: Any = MISSING, *,
     and max_length of text, lists and objects; pattern; title, description, examples.
     Any other is a keyword of JSON Schema, as in Field(format="email").
     """
-    keywords = {
-        "minimum": ge, "exclusiveMinimum": gt, "maximum": le, "exclusiveMaximum": lt,
-        "multipleOf": multiple_of, "title": title, "description": description,
-        "examples": examples, "pattern": pattern, "minLength": min_length,
-        "maxLength": max_length, **keywords}
-    return FieldInfo(default, default_factory, keywords)
+    return FieldInfo(default, default_factory, wire_fields(**{
+        BOUNDS.get(name, name): value for name, value in keywords.items()}))
 
 
-class FieldInfo:
-    """What Field returns: a default, and keywords of JSON Schema, if not None."""
+class FieldInfo(dict):  # type: ignore[type-arg]
+    """What Field returns: keywords of JSON Schema, and a default."""
+
+    __hash__: ClassVar[Any] = object.__hash__  # `typing` asks for one
 
     def __init__(self, default: Any, default_factory: Any, keywords: Json) -> None:
+        super().__init__(keywords)
         self.default, self.default_factory = default, default_factory
-        self._keywords = keywords
 
     def is_required(self) -> bool:
         return self.default in (MISSING, ...) and self.default_factory is None
 
     def get_default(self, call_default_factory: bool = True) -> Any:
         return self.default_factory() if self.default_factory else self.default
-
-    def added_to(self, schema: Schema) -> Schema:
-        """The schema of a type with these keywords."""
-        unit = "Length"
-        for choice in [*schema.get("anyOf", ()), schema]:
-            unit = LENGTHS.get(str(choice.get("type")), unit)
-        added = {}
-        for keyword, value in self._keywords.items():
-            if value is not None:
-                added[keyword.replace("Length", unit)] = value
-        return schema.plus(added)
 
     def __get__(self, instance: object, owner: Any) -> Any:
         """In a class it is a field of a dataclass, which asks for it."""
@@ -3998,6 +3916,11 @@ class FieldInfo:
         return field(**options)
 
 
+def is_field(value: object) -> bool:
+    """True for a Field of ours or of pydantic."""
+    return hasattr(value, "is_required") and hasattr(value, "get_default")
+
+
 # Results.  A return hint becomes an output schema, and results are validated with it.
 
 
@@ -4008,9 +3931,8 @@ def output_schema_of(hint: object, bare: Iterable[str] = ("string", "array"),
         schema = schema_of_hint(hint, output=True)
     except Exception:
         return None
-    keywords = {key for key in schema if schema[key] != {}}
-    is_bare = keywords <= {"type", "description"}
-    if is_bare and schema.get("type") in (None, "null", *bare):
+    says = {key for key in schema if schema[key] != {}} - {"type", "description"}
+    if not says and schema.get("type") in (None, "null", *bare):
         return None
     return structured_schema(json.loads(json.dumps(schema)))  # without constructors
 
@@ -4027,20 +3949,19 @@ def structured_schema(schema: Json) -> Json:
     return outer
 
 
-MAX_BITS = 14_000  # of an integer; Python refuses to write longer ones
+ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
 
 
 def to_json_data(value: object, strict: bool = False) -> Any:
     """Convert a value to JSON data.
 
     A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
-    lists, bytes base64, NaN and infinity null; all else becomes text.
-
-    strict: refuse NaN, infinity, and objects that have no form but str().
+    lists, bytes base64.  What has no JSON form is replaced, NaN and infinity by null,
+    an object by its str().
 
     Raises:
         TypeError: if strict, a part of it has no JSON form.
-        ValueError: a cycle, nested too deep, a huge integer; if strict, NaN, infinity.
+        ValueError: a cycle, or nested too deep.
     """
     try:
         return plain_data(value, strict)
@@ -4049,19 +3970,17 @@ def to_json_data(value: object, strict: bool = False) -> Any:
 
 
 def plain_data(value: Any, strict: bool) -> Any:
-    if value is None or type(value) in (str, bool):
+    if value is None or type(value) in (str, int, bool):
         return value
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, int):
-        if value.bit_length() > MAX_BITS:
-            raise ValueError("an integer is too long")
-        return int(value)
+    if isinstance(value, enum.Enum):
+        return plain_data(value.value, strict)
+    if isinstance(value, (str, int)):
+        return value
     if isinstance(value, float):
         if abs(value) < INFINITE:
-            return float(value)
+            return value
         if strict:
-            raise ValueError(f"{value} is not JSON")
+            raise TypeError(f"{value} cannot be written as JSON")
         return None
     if isinstance(value, dict):
         return {key_text(key, strict): plain_data(part, strict)
@@ -4080,14 +3999,9 @@ def key_text(key: object, strict: bool) -> str:
     return json.dumps(data)
 
 
-ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
-
-
 def json_form(value: Any, strict: bool) -> Any:
     """What stands in JSON for an object: text, if nothing else does."""
     cls = type(value)
-    if isinstance(value, enum.Enum):
-        return value.value
     if isinstance(value, (bytes, bytearray)):
         return to_base64(bytes(value))
     if hasattr(cls, "__dataclass_fields__"):
@@ -4125,6 +4039,15 @@ def is_coroutine_function(fn: Any) -> bool:
     return iscoroutinefunction(fn) or iscoroutinefunction(type(fn).__call__)
 
 
+def context_in(hint: Any, types: Iterable[Any]) -> Any:
+    """The class of contexts that a hint, which may allow None, stands for."""
+    parts = [hint, typing.get_origin(hint), *typing.get_args(hint)]
+    for context_type in types:
+        if any(part is context_type for part in parts):
+            return context_type
+    return None
+
+
 class Signature:
     """The schema of a function's parameters, and the binding of arguments to them.
 
@@ -4145,24 +4068,20 @@ class Signature:
         self.is_async = is_async(fn)
         self.on_loop = is_coroutine_function(fn)
         self.context = self.doubt = ""
-        self._context_types = context_types
-        self._reader = reader()
         self._fields: dict[str, Any] = {}  # parameters whose default a Field has
-        name = getattr(self.function, "__qualname__", fn)
-        if self.is_async and "async def" in LEFT_OUT:
-            raise TypeError(f"{name}(): {left_out('async def')}")
-        if is_async(fn, CO_ASYNC_GENERATOR):
-            raise TypeError(f"{name}() is an async generator: return a list instead")
         try:
-            self.hint_schema = self._describe()
+            self.hint_schema = self._describe(reader(), context_types)
         except (TypeError, ValueError) as error:  # some built-ins have no signature
-            raise TypeError(f"{name}(): parameter {error}") from None
-        if LEFT_OUT:
-            assert self._converters  # now, so that what is left out is refused now
+            name = getattr(self.function, "__qualname__", fn)
+            raise TypeError(f"{name}(): {error}") from None
 
-    def _describe(self) -> Schema:
+    def _describe(self, reader: HintReader, context_types: Any) -> Schema:
         import inspect
 
+        if self.is_async and "async def" in LEFT_OUT:
+            raise TypeError(left_out("async def"))
+        if is_async(self.fn, CO_ASYNC_GENERATOR):
+            raise TypeError("an async generator: return a list instead")
         signature = inspect.signature(self.fn)
         names = getattr(self.function, "__globals__", {})
         self.returns = signature.return_annotation
@@ -4171,7 +4090,7 @@ class Signature:
         parts, takes_more = [], False
         for parameter in signature.parameters.values():
             hint = resolve_hint(parameter.name, parameter.annotation, names)
-            context_type = self._context_in(parameter.name, hint)
+            context_type = context_in(hint, context_types)
             if context_type:
                 self.context = parameter.name
                 self.is_async = self.is_async or context_type._is_async
@@ -4179,26 +4098,16 @@ class Signature:
                 takes_more = True
             else:
                 parts.append(self._read_parameter(parameter, hint))
-        schema = self._reader.object(parts)
+        schema = reader.object(parts)
         if takes_more:
             schema["additionalProperties"] = True
-        return self._reader.with_definitions(schema)
-
-    def _context_in(self, name: str, hint: Any) -> Any:
-        """The class of contexts that a hint, which may allow None, stands for."""
-        for part in (hint, typing.get_origin(hint), *typing.get_args(hint)):
-            if any(part is context_type for context_type in self._context_types):
-                return part
-            if getattr(part, "__name__", "") == "Context" and is_foreign(part):
-                raise TypeError(f"{name}: this is the Context of another library: "
-                                "import Context from mcp_min")
-        return None
+        return reader.with_definitions(schema)
 
     def _read_parameter(self, parameter: Any, hint: Any) -> Part:
         name = parameter.name
         default = default_of(parameter)
-        named = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if parameter.kind not in named:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD,
+                                  parameter.KEYWORD_ONLY):
             raise TypeError(f"{name}: arguments have names: no /, *args or **kwargs")
         if hint is parameter.empty:
             hint = object
@@ -4208,8 +4117,7 @@ class Signature:
             default = MISSING
         fields = [*filter(is_field, getattr(hint, "__metadata__", ()))]
         if default is MISSING and fields and not fields[-1].is_required():
-            field = fields[-1]
-            self._fields[name] = field
+            field = self._fields[name] = fields[-1]
             default = UNSTATED if field.default_factory else field.default
         return name, hint, default
 
@@ -4234,24 +4142,26 @@ class Signature:
         return [Converter(schema) for schema in schemas if schema is not None]
 
     @cached_property
-    def description(self) -> str:
-        """The docstring, without the parameters if the schema describes them."""
+    def _doc(self) -> tuple[str, dict[str, str]]:
+        """The docstring; without the descriptions that a schema of hints takes."""
         from inspect import cleandoc
 
-        doc = self.function.__doc__ or ""
-        if self.given_schema is not None:
-            return cleandoc(doc)
-        return split_docstring(doc)[0]
+        doc = cleandoc(self.function.__doc__ or "")
+        return (doc, {}) if self.given_schema else split_docstring(doc)
+
+    @property
+    def description(self) -> str:
+        return self._doc[0]
 
     @cached_property
     def schema(self) -> Any:
         """The inputSchema; descriptions come from the docstring, or else the hints."""
-        if self.given_schema is not None:
+        if self.given_schema:
             return self.given_schema
-        descriptions = split_docstring(self.function.__doc__ or "")[1]
         properties = {**self.hint_schema["properties"]}
-        for name in descriptions.keys() & properties.keys():
-            properties[name] = {**properties[name], "description": descriptions[name]}
+        for name, text in self._doc[1].items():
+            if name in properties:
+                properties[name] = {**properties[name], "description": text}
         return {**self.hint_schema, "properties": properties}
 
 
@@ -4264,19 +4174,15 @@ def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     """A docstring without its section "Args:", and the descriptions in that."""
     from inspect import cleandoc
 
-    pieces = re.split(ARGUMENTS, cleandoc(doc) + "\n")  # every other is a section
-    texts = pieces[::2]
     descriptions = {}
-    for section in pieces[1::2]:
-        body = cleandoc("\n" + section) + "\n"
+    texts = re.split(ARGUMENTS, doc + "\n")  # every other one is a section
+    for number in range(1, len(texts), 2):
+        body = cleandoc("\n" + texts[number]) + "\n"
         for name, description in re.findall(ARGUMENT, body):
-            description = re.sub(  # the items of a list keep their lines
-                r"\s*\n\s*(?=\S)(?![-*•]\s|\d+[.)]\s)", " ", description.strip())
-            descriptions[name] = re.sub(r"\s*\n\s*", "\n", description)
+            descriptions[name] = cleandoc(description)
         # Other lines of the section stay: a model should read them too.
-        texts.append(re.sub(ARGUMENT, "", body))
-    stripped = filter(None, map(str.strip, texts))
-    return "\n\n".join(stripped), descriptions
+        texts[number] = re.sub(ARGUMENT, "", body)
+    return "\n\n".join(filter(None, map(str.strip, texts))), descriptions
 
 
 # URI templates, used backwards: from a URI to the values of the variables.
@@ -4299,34 +4205,31 @@ class UriTemplate:
 
     def __init__(self, text: str) -> None:
         path, *queries = re.split(QUERY, text)
-        parts = re.split(VARIABLE, path)
-        literals = parts[::2]
-        ends = [*map(re.escape, literals)]
-        ends[-1] += r"\Z"
-        pattern = ends[0]
-        self.names: list[str] = []
-        many = []
-        # A variable ends at the first occurrence of the text after it.  A lookahead is
-        # not entered again on backtracking, so no URI takes exponential time.
-        for variable, end in zip(parts[1::2], ends[1:]):
-            name = variable.strip("+*")
-            self.names.append(name)
-            if name == variable:
-                pattern += f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
-            else:
-                pattern += f"(?P<{name}>[^?#]+){end}"
-                many.append(name)
-        self._query = queries[0].split(",") if queries else []
-        self._free = many + self._query  # these may hold slashes
-        self.names += self._query
+        first, *parts = re.split(VARIABLE, path)
+        variables = parts[::2]
+        literals = [first, *parts[1::2]]
+        self._query = re.findall(r"\w+", "".join(queries))
+        self._segments = [name for name in variables if name.isidentifier()]
+        self.names = [name.strip("+*") for name in variables] + self._query
         self.literal = sum(map(len, literals))
         adjacent = "" in literals[1:-1]
         repeated = len(set(self.names)) < len(self.names)
+        several = len(variables) > len(self._segments) + 1
         unknown = re.search("[{}]", "".join(literals))
-        if adjacent or repeated or unknown or len(many) > 1:
+        if adjacent or repeated or several or unknown:
             raise ValueError(
                 f"{text!r} is not a URI template that can be matched: it may have "
                 "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end")
+        ends = [*map(re.escape, literals)]
+        ends[-1] += r"\Z"
+        pattern = ends[0]
+        # A variable ends at the first occurrence of the text after it.  A lookahead is
+        # not entered again on backtracking, so no URI takes exponential time.
+        for name, end in zip(self.names, ends[1:]):
+            if name in self._segments:
+                pattern += f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
+            else:
+                pattern += f"(?P<{name}>[^?#]+){end}"
         self._pattern = re.compile(pattern)
 
     def match(self, uri: str) -> dict[str, str] | None:
@@ -4342,16 +4245,16 @@ class UriTemplate:
         if found is None:
             return None
         values: dict[str, str] = found.groupdict()
-        for pair in query.split("&") if query else []:
+        for pair in filter(None, query.split("&")):
             name, _, text = pair.partition("=")
             if name not in self._query:
                 return None
             values[name] = text
         for name, text in values.items():
-            values[name] = unquote(text)
-            if not is_safe(values[name]):
+            value = values[name] = unquote(text)
+            if not is_safe(value):
                 return None
-            if name not in self._free and re.search(NO_SEGMENT, values[name]):
+            if name in self._segments and re.search(NO_SEGMENT, value):
                 return None
         return values
 
@@ -4382,6 +4285,20 @@ def is_safe(text: str) -> bool:
 # What a handler can do (Context), and how it asks its client (Question).
 
 __all__ += ["Context"]
+
+# What an answer to each question must be.
+ANSWER_SCHEMAS: Json = {
+    "elicitation/create": {"type": "object", "required": ["action"], "properties": {
+        "action": {"enum": ANSWER_ACTIONS}}},
+    "sampling/createMessage": {
+        "type": "object", "required": ["content"], "properties": {
+            "content": {"type": ["object", "array"], "items": {"type": "object"}}}},
+    "roots/list": {"type": "object", "required": ["roots"], "properties": {
+        "roots": {"type": "array", "items": {"type": "object"}}}}}
+FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
+FORM_FORMATS = ("email", "uri", "date", "date-time")
+CHOICES_SINCE = "2025-11-25"             # in forms: with titles, or several
+URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."  # RFC 3986
 
 SentT = TypeVar("SentT")  # what a context returns for what it has sent
 warn_once = lru_cache(maxsize=1000)(warn)
@@ -4888,6 +4805,12 @@ def form_reader(form: Json) -> Callable[[Json], Elicited]:
 # all revisions: what differs is in the peer, and METHODS says which have the method.
 
 from types import SimpleNamespace
+
+# What a server declares of a capability; the others are declared as an empty object.
+CAPABILITIES = {"tools": {"listChanged": True}, "prompts": {"listChanged": True},
+                "resources": {"listChanged": True, "subscribe": True}}
+MAX_COMPLETIONS = 100                # server/utilities/completion
+TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"  # server/tools: "Tool Names"
 
 
 class Lifespan:
@@ -6245,6 +6168,11 @@ MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
 MAX_CALLS = 1000        # of `submit` that run their loops at once; more wait
 MAX_ENTRIES = 100_000   # of a list, on all its pages
 MAX_LIST_BYTES = 64 << 20  # of a list, on all its pages
+USER_REJECTED = -1      # client/sampling: "User rejected sampling request"
+COMPLETIONS_SINCE = "2025-03-26"  # before, the capability did not exist
+CLIENT_CAPABILITIES: Json = {  # for each handler that a client has
+    "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
+    "sampling": {"sampling": {}}, "roots": {"roots": {}}}
 
 
 class Entry(Fields):
@@ -6305,7 +6233,7 @@ def answer_sampling(handler: Handler, params: Json) -> Json:
         raise McpError(USER_REJECTED, "User rejected sampling request")
     if isinstance(answer, dict):
         return answer
-    return {"role": "assistant", "content": Text(str(answer)),
+    return {"role": "assistant", "content": as_block(str(answer)),
             "model": "unknown", "stopReason": "endTurn"}
 
 
@@ -6659,7 +6587,7 @@ class BaseClientSession(Session):
         try:
             result = self.ask("initialize", params).wait()
         except McpError as error:
-            lacks = left_out(MODERN)
+            lacks = left_out(MODERN_VERSIONS[0])
             if lacks:  # the server may know only this
                 error.message += f" ({lacks})"
             raise
@@ -7333,6 +7261,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 #   steps             (of `once`) end with the handler  are kept in requestState
 #   subscriptions     are the session's                 are those of a ListenStream
 
+RESERVED_CODES = range(-32099, -32019)  # basic: "reserved for the MCP specification"
 STATE_SECONDS = 900  # how long a requestState can be used
 ASKING = ("tools/call", "resources/read", "prompts/get")  # their handlers may ask
 CACHEABLE = ("server/discover", "tools/list", "resources/list", "prompts/list",
@@ -10178,7 +10107,7 @@ def form_field(field: Json) -> Json:
     """Describe a field of a form that may be null as one that may be missing."""
     if {"type": "null"} not in field.get("anyOf", ()):
         return field
-    field = optional_schema(Schema(field))
+    field = with_default(Schema(field), None)
     field.pop("default", None)
     return field
 
@@ -10221,7 +10150,23 @@ def inline_definitions(schema: Any, definitions: Json) -> Any:
     return result
 
 
-HINT_READERS.append(read_pydantic)
+# Programs may use other MCP libraries beside this one; these are never imported.
+FOREIGN_PACKAGES = {"mcp", "mcp_types", "fastmcp"}
+
+
+def is_foreign(cls: Any) -> bool:
+    """True if a class, or a base of it, is of another MCP library."""
+    return any(package in FOREIGN_PACKAGES for package, _ in packages_of(cls))
+
+
+def refuse_foreign_context(reader: HintReader, hint: Any) -> None:
+    cls = typing.get_origin(hint) or hint
+    if getattr(cls, "__name__", "") == "Context" and is_foreign(cls):
+        raise TypeError("this is the Context of another library: import Context from "
+                        "mcp_min")
+
+
+HINT_READERS += [refuse_foreign_context, read_pydantic]
 
 
 def from_foreign(value: Any) -> Any:
@@ -10859,6 +10804,9 @@ LoggingLevel = Role = str               # not checked
 ToolAnnotations = Annotations = Icon = ErrorData = AnyFields  # they take any field
 
 
+URL_REQUIRED = -32042  # 2025-11-25 only
+
+
 class UrlElicitationRequiredError(McpError):
     """A tool needs the user to visit these URLs first."""
 
@@ -10911,6 +10859,17 @@ def parse_scopes(value: Any) -> Any:
     return value.replace(",", " ").split()
 
 
+def in_any_order(init: Handler) -> Handler:
+    """Message(role, content), and also (content) and (content, role)."""
+    def __init__(self: Any, *args: Any, **fields: Any) -> None:
+        names = [name for name in ("content", "role") if name not in fields]
+        if len(args) == 2 and args[0] in ("user", "assistant"):
+            names.reverse()
+        init(self, **{"role": "user", **fields, **dict(zip(names, args))})
+
+    return __init__
+
+
 # To classes of the sections above, where a subclass would not do: the same names are
 # there, or the library itself makes them.
 ADDED: tuple[tuple[type, str, Any], ...] = (
@@ -10918,6 +10877,7 @@ ADDED: tuple[tuple[type, str, Any], ...] = (
     (Fields, "model_dump_json", lambda self, **_: json.dumps(self)),
     (Media, "to_image_content", lambda self: self),
     (Media, "to_audio_content", lambda self: self),
+    (Message, "__init__", in_any_order(vars(Message)["__init__"])),
     (McpError, "error", property(lambda self: AnyFields(
         code=self.code, message=self.message, data=self.data), doc="Its fields.")))
 for _owner, _name, _value in ADDED:
@@ -11019,7 +10979,7 @@ def cli_demo(_: object) -> None:
     tap = DemoTap()
     TAPS.append(lambda _: tap)
     for revision, idea in ((LEGACY, "begins with a handshake"),
-                           (MODERN, "has none: each request says who asks")):
+                           (MODERN_VERSIONS[0], "has none: each request says who")):
         cli_print(f"\nRevision {revision} {idea}")
         tap.lines.clear()
         with Client(demo_server(), mode=revision,
@@ -11988,7 +11948,7 @@ def usage_problem(verb: str, words: list[str], server: list[str]) -> str:
     """What is wrong with the words of a command; "" if nothing."""
     usage: str = COMMANDS[verb][1]
     if words and not verb:
-        return f"unknown command {words[0]!r}{did_you_mean(words[0], COMMANDS)}"
+        return f"no command {words[0]!r}"
     own, needs_server, _ = usage.partition("SERVER")
     for word in words:
         if needs_server and is_server_file(word):

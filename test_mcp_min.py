@@ -1371,9 +1371,9 @@ class Test6Content(unittest.TestCase):
         result.structured_content = {"a": 1}
         self.assertEqual(result["structuredContent"], {"a": 1})
         self.assertEqual(result.data, {"a": 1})
-        message = Message("hello")
+        message = Message("user", Text("hello"))
         message.role, message.content.text = "assistant", "bye"
-        self.assertEqual(message, Message("bye", "assistant"))
+        self.assertEqual(message, Message("assistant", "bye"))
         sampled = mcp_min.Sampled.of({"content": {"type": "text", "text": "x"}})
         self.assertIsNone(sampled.stopReason)
         for block in (sampled.content, mcp_min.ToolResult.of(
@@ -1383,10 +1383,42 @@ class Test6Content(unittest.TestCase):
         self.assertRaises(AttributeError, getattr, sampled, "colour")
         self.assertEqual(ResourceLink("a:b", "n", mime_type=None, meta={"x": 1}), {
             "type": "resource_link", "uri": "a:b", "name": "n", "_meta": {"x": 1}})
-        with self.assertRaisesRegex(TypeError, "ResourceLink: unknown: colour"):
-            ResourceLink("a:b", "n", colour="red")
-        self.assertRaises(TypeError, Message, "user", None)
-        self.assertRaises(ValueError, Message, "robot", "x")
+
+    def test_invalid_content_is_refused(self):
+        for error, make in (
+                ("TypeError: ResourceLink: unknown: colour; known are: type, uri, name",
+                 lambda: ResourceLink("a:b", "n", colour="red")),
+                ("TypeError: .* not None", lambda: Message("user", None)),
+                ("ValueError: role must be one of", lambda: Message("robot", "x")),
+                ("ValueError: .* base64; for a file", lambda: Image("chart.png")),
+                ("TypeError: .* is a str", lambda: Text(5)),
+                ("TypeError: .* a block, ", lambda: mcp_min.ToolResult([{"foo": 1}])),
+                ("TypeError: .* not 7", lambda: mcp_min.ToolResult(["x", 7])),
+                ("AttributeError: Image has no", lambda: Image(b"x").text)):
+            with self.subTest(error):
+                caught = raised(make)
+                self.assertRegex(f"{type(caught).__name__}: {caught}", error)
+
+    def test_a_tool_may_return_what_a_client_has_received(self):
+        """Fails if an object that is data is taken for a content block."""
+        def find() -> List[Dict[str, Dict[str, int]]]:
+            return [{"a": {"b": 1}}]
+
+        with Client(server_of(find)) as inner:
+            whole = inner.call_tool("find")
+            server = Server("proxy")
+            for name, value, text, data in (
+                    ("list", whole.data, '[{"a": {"b": 1}}]', [{"a": {"b": 1}}]),
+                    ("part", whole.data[0].a, '{"b": 1}', {"b": 1}),
+                    ("blocks", whole.content, '[{"a": {"b": 1}}]', None),
+                    ("whole", whole, '[{"a": {"b": 1}}]', [{"a": {"b": 1}}])):
+                server.tool(lambda value=value: value, name=name,
+                            input_schema={"type": "object"})
+                with self.subTest(name), Client(server) as client:
+                    result = client.call_tool(name)
+                    self.assertEqual(result.text, text)
+                    if data:
+                        self.assertEqual(result.data, data)
 
     @clause("2025-11-25/server/prompts", "include a valid MIME type")
     def test_the_type_of_content_is_inferred(self):
@@ -1396,9 +1428,15 @@ class Test6Content(unittest.TestCase):
                 (b"RIFF....WEBP", "image/webp"), (b"?", "image/png")):
             self.assertEqual(Image(data).mime_type, mime_type)
         with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "scan.png")
-            pathlib.Path(path).write_bytes(b"?")
+            path, sound, wave, notes = (
+                os.path.join(folder, name) for name in ("scan.png", "a.mp3", "a", "b"))
+            for name, data in (
+                    (path, "?"), (sound, ""), (wave, "RIFF1234WAVE"), (notes, "x")):
+                pathlib.Path(name).write_text(data)
             for block, mime_type in (
+                    (mcp_min.Audio(path=sound), "audio/mpeg"),
+                    (mcp_min.Audio(path=wave), "audio/wav"),
+                    (mcp_min.Audio(path=notes), "application/octet-stream"),
                     (Image(path=path), "image/png"),
                     (Image(path=path, format="jpeg"), "image/jpeg"),
                     (EmbeddedResource("x://y", text="a")["resource"], "text/plain"),
@@ -3399,18 +3437,18 @@ class Test10TypeHints(unittest.TestCase):
         def with_args(*args): ...
         def with_kwargs(**kwargs): ...
         rows = [
-            (function(complex), "handler(): parameter x: complex cannot be described"),
-            (function(Tree), "parameter x: below: Tree is recursive"),
+            (function(complex), "handler(): x: complex cannot be described"),
+            (function(Tree), "x: below: Tree is recursive"),
             (function(Dict[int, str]),
-             "parameter x: the keys of a JSON object are str"),
-            (function(typing.TypeVar("T")), "parameter x: ~T cannot be described"),
+             "x: the keys of a JSON object are str"),
+            (function(typing.TypeVar("T")), "x: ~T cannot be described"),
             (function("Nowhere"),
-             "parameter x: 'Nowhere': name 'Nowhere' is not defined"),
+             "x: 'Nowhere': name 'Nowhere' is not defined"),
             (function(Annotated[int, {"minimum": "1"}]),
-             "parameter x: minimum: expected number, got"),
-            (with_args, "parameter args: arguments have names: no /, *args"),
-            (with_kwargs, "parameter kwargs: arguments have names"),
-            (by_position, "parameter x: arguments have names: no /"),
+             "x: minimum: expected number, got"),
+            (with_args, "args: arguments have names: no /, *args"),
+            (with_kwargs, "kwargs: arguments have names"),
+            (by_position, "x: arguments have names: no /"),
             (dict, "no signature found"),
             # fails, by endless recursion, if each attribute is followed
             (AnswersAll(), "is not a callable object"),
@@ -3446,7 +3484,7 @@ class Test10TypeHints(unittest.TestCase):
         for hint, schema in rows:
             with self.subTest(hint):
                 if sys.version_info < (3, 10) and " | " in str(hint):
-                    with self.assertRaisesRegex(TypeError, "parameter x: .* \\|: "):
+                    with self.assertRaisesRegex(TypeError, "x: .* \\|: "):
                         parameter_schema(hint)
                 else:
                     self.assertEqual(parameter_schema(hint), schema)
@@ -3640,11 +3678,11 @@ class Test10Signature(unittest.TestCase):
         signature = Signature(fn)
         self.assertEqual([part.get("description") for part in
                           signature.schema["properties"].values()], [
-            "The a, continued.", "The b: really.", "The c.",
-            "One of the following:\n- 1: the first, of all\n10. the last"])
+            "The a,\ncontinued.", "The b: really.", "The c.",
+            "One of\nthe following:\n- 1: the first,\n  of all\n10. the last"])
         self.assertEqual(signature.description.split("\n\n"), [
-            "Do a thing.", "More of it: yes.", "Returns:\n    int: A number.",
-            "There is more."])
+            "Do a thing.", "More of it: yes.", "There is more.",
+            "Returns:\n    int: A number."])
         def plain(a: int):
             """Args are not described here."""
         self.assertEqual(Signature(plain).description, "Args are not described here.")
@@ -3679,7 +3717,7 @@ class Test10Field(unittest.TestCase):
         def fn(a: int = Field(3, ge=1),
                b: list = Field(default_factory=list),  # noqa: B008
                c: Optional[Annotated[int, Field(ge=1)]] = None,
-               d: int = Field(ge=1),
+               d: int = Field(..., ge=1),
                e: Annotated[int, Field(4)] = 5): ...
         signature = Signature(fn)
         self.assertEqual(signature.schema["required"], ["d"])
@@ -3885,13 +3923,13 @@ class Test10Jsonable(unittest.TestCase):
         cycle.append(cycle)
         for _ in range(20_000):
             deep = [deep]
-        for value in cycle, deep, [10 ** 5000]:
+        for value in cycle, deep:
             self.assertRaises(ValueError, to_json_data, value)
         self.assertEqual(to_json_data({"a": Color.RED, "b": {1}}, strict=True),
                          {"a": "red", "b": [1]})
-        for value, error in ((object(), TypeError), ({"a": complex(1)}, TypeError),
-                             ({(1, 2): 3}, TypeError), ([math.nan], ValueError)):
-            with self.subTest(value=value), self.assertRaises(error):
+        for value, text in ((object(), "object cannot be"), ({(1, 2): 3}, "keys of a"),
+                            ({"a": complex(1)}, "complex cann"), ([math.nan], "nan c")):
+            with self.subTest(text), self.assertRaisesRegex(TypeError, text):
                 to_json_data(value, strict=True)
 
     def test_a_result_becomes_text_or_is_shown_if_it_does_not_fit_its_hint(self):
@@ -5257,7 +5295,7 @@ class Test12Tools(unittest.TestCase):
                  '{"structuredContent": {"result": [1, "a thing"]}}',
                  r'{"contents": [{"text": "[1, \"a thing\"]"}]}'),
                 (True, failed % "TypeError: Thing cannot be written as JSON",
-                 failed % "ValueError: nan is not JSON",
+                 failed % "TypeError: nan cannot be written as JSON",
                  '{"isError": true}', '-32603 "Thing cannot be written as JSON"')):
             mcp_min.warn_once.cache_clear()
             with self.subTest(strict), quiet() as stderr:
@@ -5541,7 +5579,7 @@ class Test12Lists(unittest.TestCase):
 
         server = Server("s", capabilities={"tasks": True, "tools": True})
         for text, make, *arguments in (
-                ("is an async generator", server.tool, values),
+                ("an async generator", server.tool, values),
                 ("middleware, .* are plain functions", server.middleware,
                  functools.wraps(later)(lambda *rest: later(*rest))),
                 ("scheme", server.add_resource, "no address", str),
@@ -5567,9 +5605,9 @@ class Test12Lists(unittest.TestCase):
                 ("drain_seconds 0 or more", lambda: Server("s", drain_seconds=-1)),
                 ("cache_scope must", lambda: Server("s", cache_scope="everybody")),
                 ("is a dict, or True", lambda: Server("s", capabilities={"tasks": 5})),
-                ("Server: unknown: thread .did you mean threaded.*page_size",
+                ("Server: unknown: thread; known are: name, .*threaded.*page_size",
                  lambda: Server("s", thread=False)),
-                ("Client: unknown: tiemout .did you mean timeout.*max_timeout",
+                ("Client: unknown: tiemout; known are: env.*max_timeout",
                  lambda: Client("x.py", tiemout=5)),
                 ("Client: unknown: zzz; known are: env", lambda: Client("x.py", zzz=5)),
                 ("one of debug, info", lambda: Client(["x"], log_level="bogus")),
@@ -6646,11 +6684,10 @@ class Test14Client(unittest.TestCase):
             with self.assertRaisesRegex(McpError, "cursor"):
                 client.list_tools(cursor="")
 
-    def test_a_misspelt_option_is_an_error_that_names_the_nearest(self):
+    def test_a_misspelt_option_is_an_error_that_names_all(self):
         known = ", ".join(Client.__init__.__kwdefaults__)
-        with self.assertRaisesRegex(TypeError, "Client: unknown: progress_callback "
-                                    r"\(did you mean progress_handler\?\); known are: "
-                                    + known):
+        with self.assertRaisesRegex(TypeError, "Client: unknown: progress_callback; "
+                                    f"known are: {known}"):
             Client(["x"], progress_callback=print)
 
     def test_a_callback_that_closes_another_client_waits_for_its_last_messages(self):
@@ -8564,27 +8601,6 @@ class TestFamiliarNames(unittest.TestCase):
         error = mcp_min.MCPError(mcp_min.ErrorData(code=-32602, message="no")).error
         self.assertEqual((error.code, error.message, error.data), (-32602, "no", None))
 
-    def test_invalid_content_is_refused(self):
-        for error, make in ((TypeError, lambda: mcp_min.Text("x", colour="red")),
-                            (ValueError, lambda: mcp_min.Text("x", type="image")),
-                            (ValueError, lambda: mcp_min.Image("chart.png")),
-                            (TypeError, lambda: mcp_min.Message("user", "x", name="y")),
-                            (TypeError, lambda: mcp_min.Message(role="user")),
-                            (TypeError, lambda: Text(5)),
-                            (TypeError, lambda: mcp_min.ToolResult([{"foo": 1}])),
-                            (TypeError, lambda: mcp_min.ToolResult(["x", 7])),
-                            (AttributeError, lambda: mcp_min.Image(b"x").text)):
-            self.assertRaises(error, make)
-
-    def test_the_type_of_audio_is_guessed_from_the_path_or_the_data(self):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, data, expected in (
-                    ("a.mp3", b"", "audio/mpeg"), ("a", b"RIFF1234WAVE", "audio/wav"),
-                    ("notes.txt", b"no audio", "application/octet-stream")):
-                path = pathlib.Path(folder, name)
-                path.write_bytes(data)
-                self.assertEqual(mcp_min.Audio(path=path)["mimeType"], expected)
-
     def test_a_tool_may_require_a_visit_to_a_url_by_an_error(self):
         def visit():
             raise mcp_min.UrlElicitationRequiredError([
@@ -9562,7 +9578,7 @@ class TestCommandLine(unittest.TestCase):
                          (1, b"mcp_min: OSError: stdout is closed\n"))
 
     def test_wrong_usage_is_one_line_and_status_2(self):
-        self.fails(r"error: unknown command 'lsit' \(did you mean list\?\)\n$", 2,
+        self.fails(r"error: no command 'lsit'\n$", 2,
                    "lsit", "x")
         for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
                      ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
@@ -11818,7 +11834,7 @@ class TestHouse(unittest.TestCase):
         cls.tree = ast.parse(cls.source)
         cls.nodes = list(ast.walk(cls.tree))
         cls.sections = [  # (number, title, line of the banner)
-            (int(m[1]), m[2], cls.source[:m.start()].count("\n") + 1)
+            (int(m[1].rstrip("b")), m[2], cls.source[:m.start()].count("\n") + 1)
             for m in re.finditer(r"^# -- (\d+[a-z]?)\. (.+?) -+$", cls.source,
                                  re.MULTILINE)]
 
@@ -11839,7 +11855,7 @@ class TestHouse(unittest.TestCase):
     def test_the_docstring_lists_the_sections_in_their_order(self):
         listed = re.findall(r"^    (\d+[a-z]?) +([A-Z][\w, ]+?)  ", mcp_min.__doc__,
                             re.MULTILINE)
-        self.assertEqual([(int(n), title) for n, title in listed],
+        self.assertEqual([(int(n.rstrip("b")), title) for n, title in listed],
                          [(n, title) for n, title, _ in self.sections])
 
     def test_a_section_exports_its_own_names(self):

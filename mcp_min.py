@@ -1,4 +1,4 @@
-"""mcp_min 4.0.0: the Model Context Protocol over stdio, server and client, in one file.
+"""mcp_min 5.0.0: the Model Context Protocol over stdio, server and client, in one file.
 
 Copy this file beside your program; it needs Python 3.9 or newer and nothing else.
 
@@ -16,7 +16,7 @@ A server (part II):
     if __name__ == "__main__":
         server.run()                       # speaks to a host over stdin and stdout
 
-To use it, read `help(Server)` and `help(Context)`.
+Reference: `help(Server)` and `help(Context)`.
 
 A client (part III):
 
@@ -25,81 +25,139 @@ A client (part III):
     with Client(["python3", "weather.py"]) as client:
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
-To use it, read `help(Client)`.
+Reference: `help(Client)`.
 
-The command line looks into any server; `python3 mcp_min.py demo` shows two sessions
-line by line, and `vendor FOLDER` writes a copy with what you need.  (chapter: cli)
+`python3 mcp_min.py demo` shows two sessions line by line, and `vendor FOLDER` writes a
+copy with what you need.  (chapter: cli)
 
-The path of a call, from part I on.  A client writes this line to a server's stdin:
+Words, from part I on:
+
+    peer          whoever is at the other end of a connection
+    connection    two streams, and what is in flight on them
+    session       an end of a connection, a server's or a client's
+    handshake revisions, stateless revision    up to 2025-11-25; 2026-07-28.  `mode=`
+                  calls them legacy and modern, as the specification does
+    request       has an id, and gets a response.  A question is a request of the server
+                  to its client; an answer is what the client's user says to it
+    reader, turn  the thread that reads; the number of the thread that may  [turns]
+    subscriber, stream    who is notified of changes; a `subscriptions/listen` request
+    handler       a function that the programmer registered.  A job is what a pool runs
+    core, chapter, door    what every copy has; what may be left out; where it hooks in
+    node, problem    a schema that was read; what is wrong with a value
+
+The file is read from top to bottom; only annotations use names of a later section:
+
+    Part I: the protocol, which both ends share
+    1  Vocabulary    the facts of the specification, as tables
+    2  Errors        exceptions, and the error objects of JSON-RPC
+    3  Messages      JSON-RPC: bytes <-> messages, ids, responses
+    4  Threads, streams, diagnostics   a thread pool, a clock, lines of a stream
+    5  Validation    JSON Schema: read once into nodes, then applied
+    6  Content       values -> content blocks, and the results that carry them
+    7  Connection    what is in flight: tables, cancellation, progress, reading
+
+    Part II: a server
+    8  Stdio, serving  descriptors 0 and 1, signals; who reads, batches, the end
+    9  Peer          what a server knows of its client
+    10 Content of handlers   images, links, messages: what handlers return
+    11 Signatures    hints -> JSON Schema, arguments, results, URI templates
+    12 Handlers      what a handler can do, and how it asks
+    13 Server        registries, pages, the method handlers, a server's session
+
+    Part III: a client
+    14 Processes     starting and ending a server
+    15 Client        its session, a call, the same methods from the other side
+
+    Part IV: chapters, each of which may go
+    16 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
+    17 Stateless, of a client  the probe, "input required", streams
+    18 More schemas  the rest of JSON Schema 2020-12, draft-07
+    19 Coroutines    how a thread and an event loop wait for each other
+    20 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    21 Inside an application  the thread of a host, a port for hosts
+    22 Inside an application, of a client  handlers on the thread that waits
+    23 Trace         the lines that cross, on stderr or in a file
+    24 Turns of reading  the reader runs handlers; who goes on is reported
+    25 The server    part II and its chapters, put together
+    26 The client   part III and its chapters, put together
+    27 Coroutines of a client  AsyncClient
+    28 Familiar names  FastMCP's and the official SDK's spellings
+    29 Command line  the program in this file
+
+Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
+9 and 13; to debug a hang, 4, 7 and 8.  Each section begins with its idea.
+"(server/tools)" names a page of modelcontextprotocol.io/specification.
+
+How a call travels, from part I on.  A client writes this line to a server's stdin:
 
     {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"forecast",
     "arguments":{"city":"Oslo","days":"5"}}}
 
-Reading.  One thread of a connection reads: the reader.  It waits in
-`Connection.next_line` until split_lines has a whole line.  `Connection.receive` parses
-it (decode), and `_route` asks `classify` what it is: a request, a notification, or the
-response to a request of ours.
+One thread of each connection reads.  It waits in `Connection.next_line` until
+`split_lines` has a whole line; `Connection.receive` parses it, and `classify` says what
+it is: a request, a notification, or the response to a request of ours.
 
-In flight.  This message is a request: it becomes an IncomingRequest, and enters the
-table of IncomingRequests under its id.  It leaves the table exactly once: when it is
-answered or cancelled, or when the connection ends.  The code that takes it decides its
-outcome; code that comes later finds nothing and does nothing.  Progress, log messages
-and the response are queued only while the lock is held and the request is in the table,
-so progress cannot follow the response, and a cancelled request is silent.
-Our own requests have a table with the same rule.
+This is a request.  It becomes an IncomingRequest and enters a table under its id.  It
+leaves the table exactly once: when it is answered or cancelled, or when the connection
+ends.  Whoever takes it out decides its outcome; latecomers find no entry, and return.
+Whatever is said about a request (progress, log messages, the response) is queued under
+the lock that proves it is still in the table.  So progress cannot follow the response,
+and a cancelled request is silent.  Our own requests follow the same rule in a table of
+theirs.
 
-A thread.  `Connection.run_handler` hands the request to a ThreadPool, so that pings,
+`Connection.run_handler` gives the request to a thread of a pool, so that pings,
 cancellations and answers are read while every handler is busy.  There `serve_request`
-calls the `handle` of the connection's session, and `respond` takes the request out of
-the table and puts a line into the Outbox.  `Outbox.flush` writes it, on this thread,
-with whatever other threads have queued meanwhile.
+calls `handle` of the session, and `respond` takes the request out of the table and
+queues a line in the Outbox.  `Outbox.flush` writes it, on the same thread, with
+whatever other threads have queued meanwhile.
 
-In a server (part II) the connection is a ServerConnection.  If no other handler is
-running, the thread that reads runs this one itself; if that keeps it, or the handler is
-about to wait for its client, another thread reads on.  (chapter: turns)
+In a server (part II) `run` has duplicated descriptors 0 and 1 for the connection, and
+pointed the originals elsewhere (`stdio_server`), so that a stray print cannot corrupt
+the protocol.
 
-In a server (part II) the session is a BaseServerSession.  `Server.run` has duplicated descriptors 0 and 1 for
-it and pointed the originals elsewhere (stdio_server), so that a stray print cannot
-corrupt the protocol.  Its `handle` is four steps, the same for every method.
+If no other handler runs, the reader runs this one itself, which is faster; when that
+keeps it, another thread reads on (`hand_over`).  (chapter: turns)
 
-Which peer.  A connection begins with a handshake, after which its Peer knows
-what was agreed: the revision, how the user is asked, which log messages are wanted.
+The session's `handle` takes four steps, the same for every method.
 
-In the revision 2026-07-28 each request carries all of that in `_meta`, and gets a
-RequestPeer of its own.  (The specification calls the two kinds of revisions legacy and
-modern, and so does `mode=`.)  (chapter: stateless)
+Which peer?  After the handshake a Peer knows what was agreed: the revision, how
+the user is asked, which log messages are wanted.
 
-Validate.  `peer.validate` looks the method up in METHODS: does this revision have it,
-and did this server declare the capability?  Dispatch.  `_dispatch` passes the request
-through the middleware to the function under @handles("tools/call"),
-`handle_tools_call`.  It finds the ToolEntry in the Registry and calls `session.call`:
-`Signature.bind` applies the schema that HintReader made of the type hints: one walk
-constructs objects and collects every problem; if text holds JSON of the right type
-("5" for 5) it is replaced, and the walk is repeated.  `run_handler` calls the function.
+In the stateless revision each request carries all of that in `_meta`, and gets a
+RequestPeer of its own.  (chapter: stateless)
+
+Validate.  `peer.validate` looks the method up: does this revision have it, and did this
+server declare the capability?
+
+Dispatch.  `_dispatch` takes the request through the middleware to the function under
+@handles("tools/call").  It finds the tool in the Registry, and `Signature.bind` applies
+the schema that HintReader has made of the type hints: one walk checks the arguments,
+takes "5" for the integer it contains, makes the objects, and collects every problem.
+Then the function is called.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
-A handler that asks its user comes to `Context._ask`: a request is sent (`asked`), and
+A handler that asks its user comes to `Context._ask`: a request goes to the client, and
 the handler waits.
 
-In the stateless revision `answers_to` raises Unwind, a BaseException, with the result
-"input required".  The client calls again with the answers, and the handler runs from
-the top.  (chapter: stateless)
+In the stateless revision an exception ends the handler with the result "input required"
+(Unwind, which is no Exception).  The client calls again with the answers, and the
+handler runs from the top.  (chapter: stateless)
 
-Finalize.  `ToolEntry.result` turns the return value into content, and `peer.finalize`
-adds what the revision requires.  What was raised instead becomes a result or an error
-in three places: a tool's own failure in `handle_tools_call`, because the model must
-read it; an Unwind in `BaseServerSession.handle`; all else in `serve_request`.
+Finalize.  The tool turns the value into content, and `peer.finalize` adds what the
+revision requires.  What was raised becomes a result or an error in three places: a
+tool's own failure where tools are called, because the model must read it; an Unwind in
+the session's `handle`; all else in `serve_request`.
 
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
 
-In a client (part III), which is built on the same Connection, the session is a
-BaseClientSession, which holds what was negotiated.  The line was sent by a BaseCall,
-which is a loop in the thread that waits for it.  The reader only puts what comes into
-its Inbox: progress, the response, the end of the connection.  The waiting thread takes
-it out, calls the progress handler, and keeps the deadline.  Parts II and III do not
-name each other: `Client(server)` joins the two with pipes.
+In a client (part III) the session is a BaseClientSession, which holds what was agreed.
+The line was sent by a BaseCall, which is a loop in the thread that waits for it.  The
+reader only puts what comes into its Inbox: progress, the response, the end of the
+connection.  The waiting thread takes it out, calls the progress handler, and keeps the
+deadline.  Parts II and III do not name each other: `Client(server)` joins the two with
+pipes.
 
 In the stateless revision a result may be "input required": then the waiting thread lets
 the user's handlers answer, sends another request, and goes round.  (chapter: stateless)
@@ -127,82 +185,63 @@ rows are leaf locks:
     Trace._lock               its table of requests  [trace]
     ThreadPool._lock, writing_stderr    their own
 
-    peer          whoever is at the other end of a connection
-    connection    two streams, and what is in flight on them
-    session       an end of a connection, a server's or a client's
-    handshake revisions, stateless revision    up to 2025-11-25; 2026-07-28
-    request       has an id, and gets a response.  A question is a request of the server
-                  to its client; an answer is what the client responds
-    reader, turn  the thread that reads; the number of the thread that may
-    subscriber, stream    who is notified of changes; a `subscriptions/listen` request
-    handler       a function that the programmer registered.  A job is what a pool runs
-    part          one of the four of this file
-    core, chapter, door    what every copy has; what may be left out; where it hooks in
-    node, problem    a schema that was read; what is wrong with a value
+Who is trusted, from part I on: the process, its files, this file, and the command that
+a client starts.  Who is not: the peer, and what a model sends as arguments.  Neither
+can run code here, or stop the process: a line is parsed only within its limits, a
+message is validated before a handler sees it, each request gets one response, and there
+is no eval, no pickle and no shell.  This part reaches for the streams that it is given
+and, for a traceback, the source of a handler.
 
-The file is read from top to bottom; only annotations use names of a later section:
-
-    Part I: the protocol, which both ends share
-    1  Vocabulary    the facts of the specification, as tables
-    2  Errors        exceptions, and the error objects of JSON-RPC
-    3  Messages      JSON-RPC: bytes <-> messages, ids, responses
-    4  Threads, streams, diagnostics   a thread pool, a clock, lines of a stream
-    5  Validation    JSON Schema: read once into nodes, then applied
-    6  Content       values -> content blocks, and the results that carry them
-    7  Connection    what is in flight: tables, cancellation, progress, reading
-
-    Part II: a server
-    8  Stdio, serving  descriptors 0 and 1, signals; who reads, batches, the end
-    9  Peer          what a server knows of its client
-    9b Content of handlers   images, links, messages: what handlers return
-    10 Signatures    hints -> JSON Schema, arguments, results, URI templates
-    11 Handlers      what a handler can do, and how it asks
-    12 Server        registries, pages, the method handlers, a server's session
-
-    Part III: a client
-    13 Processes     starting and ending a server
-    14 Client        its session, a call, the same methods from the other side
-
-    Part IV: chapters, each of which may go
-    15 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
-    16 Stateless, of a client  the probe, "input required", streams
-    17 More schemas  the rest of JSON Schema 2020-12, draft-07
-    18 Coroutines    how a thread and an event loop wait for each other
-    19 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    20 Inside an application  the thread of a host, a port for hosts
-    21 Inside an application, of a client  handlers on the thread that waits
-    22 Trace         the lines that cross, on stderr or in a file
-    23 Turns of reading  the reader runs handlers; who goes on is reported
-    24 The server    part II and its chapters, put together
-    25 The client   part III and its chapters, put together
-    26 Coroutines of a client  AsyncClient
-    27 Familiar names  FastMCP's and the official SDK's spellings
-    28 Command line  the program in this file
-
-Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
-9 and 12; to debug a hang, 4 and 7.  Each section begins with its idea.
-"(server/tools)" names a page of modelcontextprotocol.io/specification.
-
-What it reaches for, in part I: the streams that it is given, the files that Image and
-Audio are given, and for a traceback the source of a handler.
-
-MCP_MIN_TRACE, in the environment, names a file for all that crosses.  (chapter: trace)
+MCP_MIN_TRACE, in the environment, names a file for all that crosses, secrets included;
+`trace=False` ignores it.  (chapter: trace)
 
 An event loop makes a pair of sockets for itself.  (chapter: asyncio)
 
-A server (part II) reaches for descriptors 0 to 2 and the null device.  It opens no
-socket and starts no process.
+A server (part II) reaches for descriptors 0 to 2, the null device, and the files that
+Image and Audio are given; it opens no socket and starts no process.  Arguments match
+the schema; the variables of a URI template are no absolute path and lead to no folder
+above; what the process prints stays out of the protocol.  Texts of exceptions reach the
+client and its model, tracebacks do not; an object without a JSON form is sent as its
+str(), with a warning.  Not promised are rates, and what handlers do.  `Server(...,
+**STRICT)` masks those texts, refuses such objects, and converts no arguments.
+
+What a client can make a server (part II) keep or do is limited:
+
+    a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
+                                 bracket, a comma or a colon counts as 40 bytes, a
+                                 quote as 20: two million numbers
+    requests in flight           1,000, or 16 MiB of them in memory and one more, each
+                                 of a batch as all of it, until its handler ends
+    ids and progress tokens      65,536 characters
+    messages of a batch          100, and 16 MiB of responses
+    notifications that wait      16 MiB; more are dropped
+    output that nobody reads     64 MiB; then the connection is closed
+    validation of arguments      500,000 steps: about a second
+    what a problem says          2,000 characters; 20 problems are listed
+    URIs that match templates    1,000 characters
+    values of a completion       100; `total` and `hasMore` tell of the others
+    a question to the client     an hour, whatever progress it reports
+    text that a pattern is tried on    20,000 characters  [schemas]
+    `listen`: who has not sent the secret    64 connections, for 5 seconds  [inside]
+
+No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential time,
+because Python's `re` cannot be stopped.  (chapter: schemas)
+
+What `ctx.once` keeps passes through the client, signed but readable: put no secret into
+it.  (chapter: stateless)
 
 `Server.listen` opens a port of 127.0.0.1, and writes a file with its number and a
 secret.  (chapter: inside)
 
-A client (part III) starts the command that it is given, and load_config reads the file
-that it is given.  It opens no socket.
+A client (part III) starts the command that it is given, with few environment variables
+and no shell, and ends it with its process group; load_config reads the file that it is
+given.  It opens no socket.  A server is a program: start only what you would run by
+hand.  What it sends is bounded (see Client), and its regular expressions are not run.
 
 To extend a server (part II) from outside: a transport is two binary streams, given to
 Server.serve; a method or a notification is a function under Server.method; what is to
 happen around every request is a middleware; `capabilities=` declares it.  From within:
-the doors, at the end of section 12.
+the doors, at the end of section 13.
 
 What an extension pushes is granted by Server.subscription and sent by
 notify_subscribers.  (chapter: stateless)
@@ -211,35 +250,12 @@ To extend a client (part III): a transport is two binary streams, its target;
 Client.request and Client.notify send what its other methods do not, Client.answer lets
 its handlers answer a question that came in another way, and `capabilities=` declares.
 
-What a client can make a server (part II) keep or do is limited; rates are not:
-
-        a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
-                                     bracket, a comma or a colon counts as 40 bytes, a
-                                     quote as 20: two million numbers
-        requests in flight           1,000, or 16 MiB of them in memory and one more,
-                                     each of a batch as all of it, until its handler
-                                     ends
-        ids and progress tokens      65,536 characters
-        messages of a batch          100, and 16 MiB of responses
-        notifications that wait      16 MiB; more are dropped
-        output that nobody reads     64 MiB; then the connection is closed
-        validation of arguments      500,000 steps: about a second
-        text that a pattern is tried on    20,000 characters
-        what a problem says          2,000 characters; 20 problems are listed
-        URIs that match templates    1,000 characters
-        values of a completion       100; `total` and `hasMore` tell of the others
-        a question to the client     an hour, whatever progress it reports
-        `listen`: who has not sent the secret    64 connections, for 5 seconds  [inside]
-
-No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential
-time, because Python's `re` cannot be stopped.
-
 To extend the file itself, read in part I the comment above METHODS: how to add a
 revision, a method or a question.
 
 To vendor it, copy it, under any name: it works from a zip file, twice in one process,
-and under `python -I -S`.  Importing it starts no thread and touches no file.  Keep its
-sha256 beside it; PARTS says what a copy has.  Changes and licence (MIT) are at the end.
+and under `python -I -S`.  Importing it starts no thread and touches no file.  PARTS
+says what a copy has.  Changes and licence (MIT) are at the end.
 """
 # ruff: noqa: BLE001, ISC004, PYI050, RUF022, SIM905
 # (Broad `except` clauses are deliberate; each part imports what it alone needs; lists
@@ -284,7 +300,7 @@ Handler = Callable[..., Any]
 Json = dict[str, Any]
 ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
-__version__ = "4.0.0"
+__version__ = "5.0.0"
 # The parts of this copy, and its chapters
 PARTS = "server client stateless schemas asyncio turns inside trace names cli"
 __all__: list[str] = []  # each section adds its own
@@ -342,13 +358,13 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # takes no time.
 #
 # To add a revision, add a row to REVISIONS, after those of its kind.  To add a method,
-# add a row here, a function under @handles (section 12) and a method of Client (section
-# 14), and name it in the table of Server's docstring.  If it needs a new capability,
+# add a row here, a function under @handles (section 13) and a method of Client (section
+# 15), and name it in the table of Server's docstring.  If it needs a new capability,
 # the server must declare that: add it to CAPABILITIES if it has details to declare, to
 # CHANGES if it has a list that changes, and call Registry.offer where a function is
 # registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
-# ANSWER_SCHEMAS, a method to Context (section 11) and a function to ANSWER_FUNCTIONS
-# (14).
+# ANSWER_SCHEMAS, a method to Context (section 12) and a function to ANSWER_FUNCTIONS
+# (15).
 Method = namedtuple("Method", "capability list_key on_reader", defaults=("", "", False))
 LEGACY = LEGACY_VERSIONS[-1]
 METHODS = {
@@ -3388,7 +3404,7 @@ def in_older_content(value: Any, version: str) -> Any:
     return result
 
 
-# -- 9b. Content of handlers -----------------------------------------------------------
+# -- 10. Content of handlers -----------------------------------------------------------
 # What handlers return, and ask with, besides text and data.
 
 __all__ += ["Text", "Image", "Audio", "ResourceLink", "EmbeddedResource", "Message",
@@ -3521,7 +3537,7 @@ class Sampled(Fields):
         return text_of(self["content"])
 
 
-# -- 10. Signatures --------------------------------------------------------------------
+# -- 11. Signatures --------------------------------------------------------------------
 # Hints become JSON Schema, arguments become objects, results become JSON.
 #
 # `def f(days: int)`, called with {"days": "5"}:
@@ -4281,7 +4297,7 @@ def is_safe(text: str) -> bool:
     return os.name != "nt" or not re.search(UNSAFE_ON_WINDOWS, text)
 
 
-# -- 11. Handlers ----------------------------------------------------------------------
+# -- 12. Handlers ----------------------------------------------------------------------
 # What a handler can do (Context), and how it asks its client (Question).
 
 __all__ += ["Context"]
@@ -4799,7 +4815,7 @@ def form_reader(form: Json) -> Callable[[Json], Elicited]:
     return read
 
 
-# -- 12. Server ------------------------------------------------------------------------
+# -- 13. Server ------------------------------------------------------------------------
 # The registries and the method handlers.  BaseServerSession.handle takes each request
 # through the four steps of the module docstring.  The method handlers are the same for
 # all revisions: what differs is in the peer, and METHODS says which have the method.
@@ -5782,12 +5798,12 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 22
+#                      request has, how a function is called; put together in section 25
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
 #                      contexts, advice for an error, what reads a hint or a result
-#   add_keywords, Validator.reader    rows: keywords of schemas; the class that reads them
+#   add_keywords, Validator.reader    rows: keywords of schemas; what reads them
 #   TAPS               look at every line of a connection
 
 
@@ -5797,7 +5813,7 @@ class BaseServer:
 
 import atexit
 
-# -- 13. Processes ---------------------------------------------------------------------
+# -- 14. Processes ---------------------------------------------------------------------
 # A server process is started without a shell and in a small environment, as the leader
 # of a process group of its own.  However it ends, or does not end, its streams are read
 # to their ends; unless it ends by itself, nothing that it has started is left.
@@ -6156,7 +6172,7 @@ def exit_name(code: int) -> str:
     return str(code)
 
 
-# -- 14. Client ------------------------------------------------------------------------
+# -- 15. Client ------------------------------------------------------------------------
 # The same methods from the other side.  A ClientSession is one connection, and knows
 # its revision.  A Call is one call on it: a loop in the thread that waits.  A Client
 # holds the current session.  Answers are the user's, to what a server asks.
@@ -7242,7 +7258,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 # What may be left out of a copy; nothing above names it.  Each section says to which
 # chapter it belongs, what that adds, and by which doors it comes in.
 
-# -- 15. Stateless, of a server --------------------------------------------------------
+# -- 16. Stateless, of a server --------------------------------------------------------
 # Chapter: stateless, of a server.
 # Adds: cache_ttl, cache_scope, state_secret, subscription, notify_subscribers
 # Doors: the classes of a server and of its session; @handles; Unwind.
@@ -7614,7 +7630,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
 #             "taskIds", task["taskId"], "notifications/tasks", task)
 
 
-# -- 16. Stateless, of a client --------------------------------------------------------
+# -- 17. Stateless, of a client --------------------------------------------------------
 # Chapter: stateless, of a client.
 # Adds: modern, 2026-07-28
 # Doors: the classes of a client, of its session and of a call; MODES.
@@ -8012,7 +8028,7 @@ class StatelessClientSession(BaseClientSession):
         meta = {META_VERSION: version, META_CLIENT: settings.client_info,
                 META_CAPABILITIES: settings.answers.declared}
         if settings.log_level or settings.log_handler:
-            meta[META_LOG_LEVEL] = settings.log_level or "info"  # as in the handshake ones
+            meta[META_LOG_LEVEL] = settings.log_level or "info"
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
     def on_end(self) -> None:
@@ -8092,7 +8108,7 @@ class StatelessClient(BaseClient):
             super()._begin("legacy", deadline)
 
 
-# -- 17. More schemas ------------------------------------------------------------------
+# -- 18. More schemas ------------------------------------------------------------------
 # Chapter: schemas, of both.
 # Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
 # Adds: contains, minContains, maxContains, propertyNames, patternProperties
@@ -8378,7 +8394,7 @@ add_keywords(
     ("$anchor", ANY, STRING),
     ("$dynamicAnchor", ANY, STRING))
 
-# -- 18. Coroutines --------------------------------------------------------------------
+# -- 19. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8427,7 +8443,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 19. Coroutines of a server --------------------------------------------------------
+# -- 20. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -8835,7 +8851,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 20. Inside an application ---------------------------------------------------------
+# -- 21. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9088,7 +9104,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 21. Inside an application, of a client --------------------------------------------
+# -- 22. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of a client.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9165,7 +9181,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 22. Trace -------------------------------------------------------------------------
+# -- 23. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9248,7 +9264,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 23. Turns of reading --------------------------------------------------------------
+# -- 24. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9331,7 +9347,7 @@ class SharedPool(ThreadPool):
         return bool(self._jobs) and self._running < self._limit
 
     def try_enter(self) -> bool:
-        """Let the calling thread run a job if the pool has no other; `leave` follows."""
+        """Let the calling thread run a job if no other runs; `leave` follows."""
         with self._lock:
             if self._running or self._jobs:
                 return False
@@ -9494,13 +9510,19 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 24. The server --------------------------------------------------------------------
+# -- 25. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
 # as does a paragraph that ends with "(chapter: ...)".
 
-__all__ += ["Server"]
+__all__ += ["STRICT", "Server"]
+
+# Options that make a server stricter: Server("name", **STRICT)
+STRICT: Json = {
+    "mask_errors": True, "strict_input": True, "strict_results": True,
+    "trace": False,  # trace
+}
 
 
 class ServerSession(
@@ -9665,7 +9687,7 @@ class Server(
         session.run()
 
 
-# -- 25. The client --------------------------------------------------------------------
+# -- 26. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9773,7 +9795,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 26. Coroutines of a client --------------------------------------------------------
+# -- 27. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10055,7 +10077,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 27. Familiar names ----------------------------------------------------------------
+# -- 28. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -10904,7 +10926,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 28. Command line ------------------------------------------------------------------
+# -- 29. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11574,7 +11596,7 @@ class Copy:
         """Raise ValueError if a copy with these parts would not just update it."""
         problem = ""
         if not self.is_as_made():
-            problem = (f"was edited (or, of mcp_min {self.version}, it cannot be told); "
+            problem = (f"was edited (or, of mcp_min {self.version}, nobody can tell); "
                        "--diff shows what an update would change")
         elif self.parts != parts:
             problem = (f"has other parts; removed would be: "
@@ -11613,8 +11635,9 @@ def vendor_help() -> str:
 
 def vendor_choice(args: Namespace) -> list[str]:
     """The parts and chapters of a copy."""
-    known = PARTS.split()
-    chapters = {*known} - {*BOTH}
+    ends = [end for end in args.ends if end in BOTH] or BOTH
+    chapters = {piece.chapter for piece in pieces_of(own_source())
+                if {*piece.ends} & {*ends}} - {""}
     unknown = {*args.with_, *args.without} - chapters
     if unknown:
         there = ", ".join(sorted(chapters))
@@ -11625,8 +11648,7 @@ def vendor_choice(args: Namespace) -> list[str]:
         chosen = chosen - EXTRAS
     if {*args.with_} - chosen:
         raise ValueError("--with is for --core; names and cli need all other chapters")
-    ends = [end for end in args.ends if end in BOTH] or BOTH
-    return [name for name in known if name in {*ends, *chosen}]
+    return [name for name in PARTS.split() if name in {*ends, *chosen}]
 
 
 def made_with(parts: list[str]) -> str:
@@ -12028,17 +12050,18 @@ if __name__ == "__main__":
 
 # -- Changes ---------------------------------------------------------------------------
 #
-# 5.0.0  (not yet)   A turn number says who reads; states have one owner each.  New:
-#                    Server.run_async, pages (list_tools(cursor=...)), comments and
-#                    variables in an mcp.json; chapters that a copy may go without;
-#                    `vendor --check`, `--diff`, `--init`; PARTS.
-#   From 4.0: in a thread that runs an event loop Server.run() is a RuntimeError.  An
-#   McpError is `local` unless the peer has sent it; its message must be a str.  Of a
-#   resource that does not exist `data` is exactly {"uri": ...}.  A message is limited
-#   by what it takes in memory.  A second `initialize` leaves what is in flight alone.
-#   An AsyncClient belongs to the event loop that connected it; its handlers end with
-#   their call.  FastMCP: `-> str` is structured content; `bytes` are UTF-8.  `vendor`
-#   replaces no edited copy without --force; --answer takes no JSON for a whole form.
+# 5.0.0  2026-11-25  A core and chapters: a copy may go without each of them.  New:
+#                    Server.run_async, strict_results=, STRICT, Client(trace=False),
+#                    pages (list_tools(cursor=...)), comments and variables in an
+#                    mcp.json, PARTS, `vendor --check`, `--diff`, `--init`.
+#   From 4.0, what an embedder would notice: in a thread that runs an event loop run()
+#   is a RuntimeError.  An McpError is `local` unless the peer has sent it; its message
+#   must be a str.  A message is limited by what it takes in memory.  A result without a
+#   JSON form warns.  Message is Message(role, content).  An AsyncClient belongs to the
+#   event loop that connected it; its handlers end with their call.  A client answers a
+#   batch message by message, and runs at most 1,000 calls of `submit` at once.
+#   FastMCP: `-> str` is structured content; `bytes` are UTF-8.  `vendor` replaces no
+#   edited copy without --force; --answer takes no JSON for a whole form.
 # 4.0.0  2026-11-23  Parts: `vendor` writes a copy with what you need.  New: Field,
 #                    AsyncClient, AsyncContext, Error, McpError.local, max_timeout=,
 #                    Client.answer, Server.subscription, notify_subscribers, complete.

@@ -632,13 +632,14 @@ def play(peer, script, era=None, **names):
         ! name                            call the Python function given as name=…
         # text                            a comment
 
-    A line without a mark continues the line before it.  In a pattern, ``"..."`` is any
-    value (as the last item of a list: any further items), ``"...x..."`` is any text
-    that contains x, ``"@x"`` is ``"io.modelcontextprotocol/x"``, and ``"$x"`` is the
-    value that first matched this name.  Names are also replaced in what is sent.  With
-    ``era`` "legacy" the handshake comes first, with "modern" every request gets the
-    `_meta`.  After the last line nothing more may come: not before a fence and, with a
-    Server, not until `serve` returns.  Returns the named values.
+    A line without a mark continues the line before it.  What comes next may stand on
+    the line of its cause, after two spaces.  In a pattern, ``"..."`` is any value (as
+    the last item of a list: any further items), ``"...x..."`` is any text that contains
+    x, ``"@x"`` is ``"io.modelcontextprotocol/x"``, and ``"$x"`` is the value that first
+    matched this name.  Names are also replaced in what is sent.  With ``era`` "legacy"
+    the handshake comes first, with "modern" every request gets the `_meta`.  After the
+    last line nothing more may come: not before a fence and, with a Server, not until
+    `serve` returns.  Returns the named values.
     """
     names = {"$" + name: value for name, value in names.items()}
     lines = script_lines(script)
@@ -655,6 +656,7 @@ def play(peer, script, era=None, **names):
 def script_lines(script):
     """The lines of a script without comments, each with its continuations."""
     lines = []
+    script = re.sub("  +(?=(<[=*LM]?|!) )", "\n", script)
     for line in map(str.strip, script.splitlines()):
         if line.split(" ")[0] in MARKS:
             lines.append(line)
@@ -778,11 +780,6 @@ def nested_line(id, opening, closing, depth):
     return (b'{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name":"same",'
             b'"arguments":{"value":{"x":' % id + opening * depth + b"0"
             + closing * depth + b"}}}}")
-
-
-def paired(script):
-    """The script of a table: a response may stand on the line of its request."""
-    return re.sub(" +(?=<=? )", "\n", script)
 
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
@@ -1533,7 +1530,7 @@ class Test7Connection(unittest.TestCase):
 
     @both_eras
     def test_an_unknown_method_is_named_and_params_must_be_an_object(self, era):
-        play(zoo(), paired("""
+        play(zoo(), """
             > 1 tools/fly {}                               < 1 -32601 {"method": "..."}
             > 2 notifications/initialized {}
             < 2 -32601 {"method": "notifications/initialized"}
@@ -1543,7 +1540,7 @@ class Test7Connection(unittest.TestCase):
             > {"id": 4, "method": "ping", "params": [1]}   < 4 -32602
             # unknown members are ignored
             > {"id": 5, "method": "ping", "lang": "en"}    <= 5 {}
-            """), era=era)
+            """, era=era)
 
     @clause("2026-07-28/basic/index", "The receiver **MUST NOT** send a response.")
     @both_eras
@@ -1586,14 +1583,10 @@ class Test7Connection(unittest.TestCase):
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
             > "1" tools/call {"name": "wait"}
             > "01" tools/call {"name": "hold", "arguments": {"n": 2}}
-            > 1 tools/call {"name": "hold", "arguments": {"n": 4}}
-            < 1 -32600
-            > 1.0 tools/call {"name": "hold", "arguments": {"n": 5}}
-            < 1.0 -32600
-            > {"id": 1, "method": "ping"}
-            < 1 -32600
-            > notifications/cancelled {"requestId": "1"}
-            < fence
+            > 1 tools/call {"name": "hold", "arguments": {"n": 4}}     < 1 -32600
+            > 1.0 tools/call {"name": "hold", "arguments": {"n": 5}}   < 1.0 -32600
+            > {"id": 1, "method": "ping"}                              < 1 -32600
+            > notifications/cancelled {"requestId": "1"}               < fence
             ! go
             <* 1 {"content": [{"text": "1"}]}
             <* "01" {"content": [{"text": "2"}]}
@@ -1604,7 +1597,7 @@ class Test7Connection(unittest.TestCase):
     def test_a_batch_of_the_first_revisions_gets_one_array_of_responses(self):
         for revision in LEGACY[:2]:
             with self.subTest(revision):
-                play(zoo(), paired("> handshake " + revision + """
+                play(zoo(), "> handshake " + revision + """
                     > batch 1 ping | "1" nope         < batch 1 {} | "1" -32601
                     > batch notifications/x | 9 {}    < fence
                     > batch notifications/x | 2 ping  < batch 2 {}
@@ -1618,7 +1611,7 @@ class Test7Connection(unittest.TestCase):
                     # whose responses would have to wait for the end of the stream
                     > batch 1 modern subscriptions/listen {"notifications": {}} | 2 ping
                     < batch 1 -32600 | 2 {}
-                    """))
+                    """)
 
     def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
         """Fails if its handlers run one by one, or a batch that has become complete by
@@ -1630,18 +1623,14 @@ class Test7Connection(unittest.TestCase):
                 2 tools/call {"name": "wait"} | 3 ping |
                 notifications/cancelled {"requestId": 2}
             < fence
-            > 1 ping
-            < 1 -32600
+            > 1 ping                                           < 1 -32600
             ! go
             < batch 1 {"content": [{"text": "1"}]} | 3 {}
             # its last request may be cancelled, or all
-            > batch 1 ping | 2 tools/call {"name": "wait"}
-            < fence
-            > notifications/cancelled {"requestId": 2}
-            < batch 1 {}
+            > batch 1 ping | 2 tools/call {"name": "wait"}     < fence
+            > notifications/cancelled {"requestId": 2}         < batch 1 {}
             > batch 1 tools/call {"name": "wait"}
-            > batch notifications/cancelled {"requestId": 1}
-            < fence
+            > batch notifications/cancelled {"requestId": 1}   < fence
             """, **server.steps)
 
     # -- cancellation ------------------------------------------------------------------
@@ -1655,24 +1644,19 @@ class Test7Connection(unittest.TestCase):
     def test_a_cancelled_request_gets_no_response(self, era):
         server = lab()
         play(server, """
-            > 7 tools/call {"name": "wait", "_meta": {"progressToken": "t"}}
-            ! began
+            > 7 tools/call {"name": "wait", "_meta": {"progressToken": "t"}}   ! began
             > notifications/cancelled {"requestId": 7, "reason": "changed my mind"}
             ! cancelled
             < fence
             # a handler that waits only after its cancellation ends at once
-            > 7 tools/call {"name": "wait", "arguments": {"late": true}}
-            ! began
-            > notifications/cancelled {"requestId": 7, "reason": 7}
-            < fence
+            > 7 tools/call {"name": "wait", "arguments": {"late": true}}       ! began
+            > notifications/cancelled {"requestId": 7, "reason": 7}            < fence
             ! go
             ! cancelled
             """ + "".join("""
             # the id is free again; a coroutine is cancelled too, in other spellings
-            > 7 tools/call {"name": "wait_async"}
-            ! began
-            > {"method": %s}
-            ! cancelled
+            > 7 tools/call {"name": "wait_async"}   ! began
+            > {"method": %s}                        ! cancelled
             < fence
             """ % spelling for spelling in (
                 '"cancelled", "params": {"requestId": 7}',
@@ -1696,8 +1680,7 @@ class Test7Connection(unittest.TestCase):
             """ + "".join("> notifications/cancelled %s\n" % params for params in (
                 '{"requestId": 2}', '{"requestId": "1"}', '{"requestId": true}', "{}",
                 '{"requestId": 1.5}', '{"requestId": {"id": 1}}', '{"id": 1}')) + """
-            > {"method": "notifications/cancelled", "params": [1]}
-            < fence
+            > {"method": "notifications/cancelled", "params": [1]}   < fence
             ! go
             < 1 {"content": [{"text": "7"}]}
             > notifications/cancelled {"requestId": 1}
@@ -1708,13 +1691,11 @@ class Test7Connection(unittest.TestCase):
         """Nor is anything sent for one that runs on: request 1."""
         server = lab(max_workers=1)
         play(server, """
-            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-            ! began
+            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}   ! began
             > 2 tools/call {"name": "hold", "arguments": {"n": 2}}
             > 3 tools/call {"name": "hold", "arguments": {"n": 3}}
             > notifications/cancelled {"requestId": 2}
-            > notifications/cancelled {"requestId": 1}
-            < fence
+            > notifications/cancelled {"requestId": 1}               < fence
             ! go
             < 3 {}
             """, era=era, **server.steps)
@@ -1733,8 +1714,7 @@ class Test7Connection(unittest.TestCase):
 
         with mock.patch.object(mcp_min.IncomingRequest, "cancel", cancel_too_late):
             play(server, """
-                > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-                ! began
+                > 1 tools/call {"name": "hold", "arguments": {"n": 1}}   ! began
                 > notifications/cancelled {"requestId": 1}
                 < 1 {"content": [{"text": "1"}]}
                 """, era="legacy", **server.steps)
@@ -1746,8 +1726,7 @@ class Test7Connection(unittest.TestCase):
         server = lab()
         with mock.patch.object(mcp_min, "HAND_OVER_SECONDS", 60):
             play(server, """
-                > 1 tools/call {"name": "wait", "arguments": {"late": true}}
-                ! began
+                > 1 tools/call {"name": "wait", "arguments": {"late": true}}   ! began
                 ! pause
                 ! go
                 < fence
@@ -1771,11 +1750,9 @@ class Test7Connection(unittest.TestCase):
 
         server, before = lab(), set(threading.enumerate())
         play(server, """
-            > 1 tools/list
-            < 1 {}
+            > 1 tools/list                                           < 1 {}
             ! quiet
-            > 2 tools/call {"name": "hold", "arguments": {"n": 2}}
-            < fence
+            > 2 tools/call {"name": "hold", "arguments": {"n": 2}}   < fence
             ! go
             < 2 {}
             ! quiet
@@ -1865,8 +1842,7 @@ class Test7Connection(unittest.TestCase):
                            '{"progressToken": %d}}' % (n, name, n))
             wait_until(lambda: [sent[n] for n in range(1, 31)] == [3] * 30)
             play(server, """
-                > 1 tools/call {"name": "hello"}
-                < 1 {"content": [{"text": "hello"}]}
+                > 1 tools/call {"name": "hello"}   < 1 {"content": [{"text": "hello"}]}
                 """, era="legacy")
             self.assertLess(sent[0], 200)
             workers = [thread for thread in threading.enumerate()
@@ -1890,10 +1866,10 @@ class Test7Connection(unittest.TestCase):
         server = server_of(error)
         server.tool(name="result")(
             lambda: mcp_min.ToolResult("x", meta=BrokenMapping(a=1)))
-        play(server, paired("""
+        play(server, """
             > 1 tools/call {"name": "error"}     < 1 -32603
             > 2 tools/call {"name": "result"}    < 2 -32603 "The result is not JSON"
-            """), era="legacy")
+            """, era="legacy")
 
     # -- progress ----------------------------------------------------------------------
 
@@ -1977,10 +1953,8 @@ class Test7Connection(unittest.TestCase):
             < notifications/progress {"progress": 1}
             < notifications/progress {"progress": 2, "total": 2, "message": "copying"}
             < 1 {"isError": false}
-            > 2 tools/call {"name": "forever"}
-            ! began
-            > notifications/cancelled {"requestId": 2}
-            ! cancelled
+            > 2 tools/call {"name": "forever"}           ! began
+            > notifications/cancelled {"requestId": 2}   ! cancelled
             """, era=era, **server.steps)
 
 
@@ -2042,8 +2016,7 @@ class Test7Amounts(unittest.TestCase):
 
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         play(lab(), """
-            > {"id": "$fits", "method": "ping"}
-            < $fits {}
+            > {"id": "$fits", "method": "ping"}   < $fits {}
             > {"id": "$long", "method": "ping"}
             < null -32600 "at most 65536 characters"
             > 1 tools/call {"name": "report", "arguments": {"times": 1},
@@ -2056,7 +2029,7 @@ class Test7Amounts(unittest.TestCase):
         """Fails (nothing is refused) if a subscription or a stream is free, or (the
         last is refused) if one that has ended is still charged."""
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 9000):
-            play(zoo(), paired("""
+            play(zoo(), """
                 > 1 resources/subscribe {"uri": "$uri"}      < 1 {}
                 > 2 modern subscriptions/listen {"notifications": "$filter"}
                 < 2 -32603 "9000 bytes of them"
@@ -2067,7 +2040,7 @@ class Test7Amounts(unittest.TestCase):
                 < 5 -32603 "9000 bytes of them"
                 > notifications/cancelled {"requestId": 4}
                 > 6 resources/subscribe {"uri": "$uri"}      < 6 {}
-                """), era="legacy", uri="zoo://a" + 9000 * "x",
+                """, era="legacy", uri="zoo://a" + 9000 * "x",
                  filter={"resourceSubscriptions": ["zoo://b" + 9000 * "x"]})
 
     def test_the_connection_of_a_client_that_never_reads_is_closed(self):
@@ -2335,8 +2308,7 @@ class Test8Stdio(unittest.TestCase):
                 > handshake
                 > 1 tools/call {"name": "nap", "arguments": {"seconds": 3600}}
                 > 2 tools/call {"name": "forever"}
-                > 3 tools/call {"name": "wait"}
-                < notifications/message
+                > 3 tools/call {"name": "wait"}   < notifications/message
                 < fence
                 > EOF
                 """)
@@ -2364,8 +2336,7 @@ class Test8Stdio(unittest.TestCase):
         """
     IN_A_HANDLER = """
         > handshake
-        > 1 tools/call {"name": "stay"}
-        < notifications/message
+        > 1 tools/call {"name": "stay"}   < notifications/message
         """
     CANCELLED = IN_A_HANDLER + '> notifications/cancelled {"requestId": 1}'
     OPEN_STREAM = """
@@ -2474,7 +2445,7 @@ class Test8Stdio(unittest.TestCase):
                 > 1 modern acme/none    < 1 -32601
                 > 2 modern tools/call {"name": "fail"}    < 2 {"isError": true}
                 > 3 modern tools/call {"name": "fail"}    < 3 {"isError": true}
-                """.replace("    <", "\n<"))
+                """)
 
     # -- descriptors, interpreters, locales --------------------------------------------
 
@@ -2584,10 +2555,8 @@ class Test8Stdio(unittest.TestCase):
                 """, "")) as server:
             play(server, """
                 # but not while a server runs
-                > 1 modern tools/call {"name": "same"}
-                < 1 {"isError": true}
-                > 2 modern tools/call {"name": "another"}
-                < 2 {"isError": true}
+                > 1 modern tools/call {"name": "same"}      < 1 {"isError": true}
+                > 2 modern tools/call {"name": "another"}   < 2 {"isError": true}
                 """ + CALL_ADD + "> EOF\n< printed\n< written\n<= 2 {}\n<= 3 {}")
             self.assertEqual(server.exit(), 0)
             self.assertEqual(server.stderr.count("RuntimeError: "), 2)
@@ -2748,13 +2717,11 @@ class Test9Handshake(unittest.TestCase):
         play(server, """
             > handshake 2024-11-05
             > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-            > 2 initialize 2025-06-18
-            < 2 {"protocolVersion": "2025-06-18"}
+            > 2 initialize 2025-06-18   < 2 {"protocolVersion": "2025-06-18"}
             ! go
             < 1 {"content": "..."}
             # batches are of the former revision
-            > batch 3 ping
-            < null -32600
+            > batch 3 ping              < null -32600
             """, **server.steps)
 
     def test_a_second_initialize_leaves_what_is_in_flight_as_it_was_agreed(self):
@@ -2775,18 +2742,15 @@ class Test9Handshake(unittest.TestCase):
         play(server, """
             > handshake 2024-11-05
             > 1 tools/call {"name": "link", "arguments": {"wait": true}}
-            > 2 initialize 2025-06-18
-            < 2 {"protocolVersion": "2025-06-18"}
-            > {"id": 3, "method": "initialize"}
-            < 3 -32602
+            > 2 initialize 2025-06-18             < 2 {"protocolVersion": "2025-06-18"}
+            > {"id": 3, "method": "initialize"}   < 3 -32602
             > 4 tools/call {"name": "link"}
             < 4 {"content": [{"type": "resource_link"}]}
             ! go
             < 1 {"content": [{"type": "text", "text": "why: x://y"}]}
             ! add
             < fence
-            > notifications/initialized
-            < fence
+            > notifications/initialized           < fence
             ! add
             < notifications/prompts/list_changed
             """, go=go.set, add=lambda: server.add_prompt(
@@ -2796,7 +2760,7 @@ class Test9Handshake(unittest.TestCase):
     @clause("2025-11-25/basic/lifecycle",
             "The initialization phase **MUST** be the first interaction")
     def test_before_a_valid_initialize_only_a_ping_gets_a_result(self):
-        play(zoo(), paired("""
+        play(zoo(), """
             > 1 ping                                        <= 1 {}
             > 2 nope                                        < 2 -32600 "initialize"
             > 3 tools/call {"name": "echo"}                 < 3 -32600 "initialize"
@@ -2809,7 +2773,7 @@ class Test9Handshake(unittest.TestCase):
             > 10 tools/list                                 < 10 -32600 "initialize"
             > 11 initialize 2025-11-25    < 11 {"protocolVersion": "2025-11-25"}
             > 12 tools/list                                 < 12 {"tools": "..."}
-            """))
+            """)
 
     @needs("stateless")
     def test_initialize_and_discover_describe_the_server(self):
@@ -2831,8 +2795,7 @@ class Test9Handshake(unittest.TestCase):
             <= 1 {"protocolVersion": "2025-11-25", "capabilities": "$before",
                 "serverInfo": "$info", "instructions": "Be kind."}
             ! register
-            > 2 initialize 2025-11-25
-            < 2 {"capabilities": "$after"}
+            > 2 initialize 2025-11-25   < 2 {"capabilities": "$after"}
             > 3 modern server/discover
             < 3 {"capabilities": "$after", "instructions": "Be kind.", "_meta":
                 {"@serverInfo": "$info"}}
@@ -2850,7 +2813,7 @@ class Test9Handshake(unittest.TestCase):
         server = Server("s", capabilities={
             "logging": False, "resources": {"subscribe": False}})
         server.resource("x://y")(lambda: "")
-        play(server, paired("""
+        play(server, """
             > 0 initialize
             <= 0 {"capabilities": {"resources": "$declared"}, "protocolVersion": "...",
                 "serverInfo": "..."}
@@ -2863,7 +2826,7 @@ class Test9Handshake(unittest.TestCase):
             ! update
             < fence
             > notifications/cancelled {"requestId": 3}
-            """), declared={"listChanged": True},
+            """, declared={"listChanged": True},
              accepted={"resourcesListChanged": True},
              update=lambda: server.notify_resource_updated("x://y"))
 
@@ -2942,19 +2905,16 @@ class Test9Stateless(unittest.TestCase):
                 "@clientCapabilities": {}}}
             < 3 {"resultType": "complete"}
             """ + "".join("""
-            > 4 modern tools/list {"_meta": {"@%s": %s}}
-            < 4 -32602 "@%s"
+            > 4 modern tools/list {"_meta": {"@%s": %s}}   < 4 -32602 "@%s"
             """ % (key, value, key) for key, value in (
                 ("clientCapabilities", "null"), ("protocolVersion", "null"),
                 ("clientInfo", "42"), ("logLevel", '"loud"'))) + "".join("""
-            > 5 tools/list {"_meta": %s}
-            < 5 -32602 "_meta"
+            > 5 tools/list {"_meta": %s}   < 5 -32602 "_meta"
             """ % meta for meta in ("7", '"x"', "[]")) + "> handshake")
 
     def test_methods_of_the_other_era_are_unknown(self):
         play(zoo(), "".join("""
-            > 1 modern %s
-            < 1 -32601 {"method": "%s"}
+            > 1 modern %s   < 1 -32601 {"method": "%s"}
             """ % (method, method.split()[0]) for method in (
                 "initialize", "ping", 'logging/setLevel {"level": "info"}',
                 'resources/subscribe {"uri": "zoo://sign"}',
@@ -2962,8 +2922,7 @@ class Test9Stateless(unittest.TestCase):
             > handshake
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
             < 1 -32601
-            > 2 server/discover
-            < 2 -32602 "@protocolVersion"
+            > 2 server/discover   < 2 -32602 "@protocolVersion"
             """)
 
     @clause("2026-07-28/basic/versioning",
@@ -2976,8 +2935,7 @@ class Test9Stateless(unittest.TestCase):
                     "capabilities": sorted(ctx.client_capabilities), "meta": ctx.meta}
 
         play(server_of(describe), """
-            > 2 tools/call {"name": "describe"}
-            < 2 -32600 "initialize"
+            > 2 tools/call {"name": "describe"}   < 2 -32600 "initialize"
             > handshake 2025-06-18 {"capabilities": {"roots": {}}}
             > 3 modern tools/call {"name": "describe", "_meta":
                 {"@clientInfo": {"name": "another", "version": "2"}}}
@@ -3043,22 +3001,18 @@ class Test9Stateless(unittest.TestCase):
         play(server, """
             > 1 subscriptions/listen {"notifications": {"toolsListChanged": true}}
             < notifications/subscriptions/acknowledged
-            > 1 tools/list
-            < 1 -32600
+            > 1 tools/list                 < 1 -32600
             # a stream holds no worker
             > 2 tools/call {"name": "echo", "arguments": {"text": "x"}}
             < 2 {"isError": false}
-            > notifications/cancelled {"requestId": 1}
-            < fence
+            > notifications/cancelled {"requestId": 1}   < fence
             ! change
             < fence
             ! forgotten
-            > 1 tools/list
-            < 1 {"resultType": "complete"}
+            > 1 tools/list                 < 1 {"resultType": "complete"}
             # a stream that opens at the end of input is ended too
             > 2 subscriptions/listen {"notifications": {"toolsListChanged": true}}
-            > EOF
-            < notifications/subscriptions/acknowledged {}
+            > EOF                          < notifications/subscriptions/acknowledged {}
             < 2 {"resultType": "complete"}
             """, era="modern", change=lambda: server.remove_tool("echo"),
             forgotten=lambda: self.assertFalse(server._registry.subscribers))
@@ -3120,7 +3074,7 @@ class Test9Stateless(unittest.TestCase):
         server = zoo()
         with wire(server) as other:
             play(other, "> handshake")
-            play(server, paired("""
+            play(server, """
                 > 0 initialize 2025-11-25                          < 0 {}
                 > 1 resources/subscribe {"uri": "zoo://sign"}      <= 1 {}
                 # nothing is told before `initialized`
@@ -3151,11 +3105,10 @@ class Test9Stateless(unittest.TestCase):
                 # a second handshake ends no subscription
                 > 7 resources/subscribe {"uri": "zoo://sign"}      <= 7 {}
                 > handshake
-                > notifications/cancelled {"requestId": 4}
-                < fence
+                > notifications/cancelled {"requestId": 4}   < fence
                 ! update
                 < notifications/resources/updated {"uri": "zoo://sign"}
-                """), update=lambda: server.notify_resource_updated("zoo://sign"),
+                """, update=lambda: server.notify_resource_updated("zoo://sign"),
                  another=lambda: server.notify_resource_updated("zoo://another"),
                  add=lambda: server.add_tool(lambda: None, name="late"))
             play(other, "< notifications/tools/list_changed")
@@ -3174,7 +3127,7 @@ class Test9Stateless(unittest.TestCase):
             ctx.log("error", {"code": 7}, logger_name="db")
             ctx.emergency("high")
 
-        play(server_of(talk), paired("""
+        play(server_of(talk), """
             > handshake
             > 2 logging/setLevel {"level": "debug"}     <= 2 {}
             > 3 logging/setLevel {"level": 7}           < 3 -32602 "level"
@@ -3189,7 +3142,7 @@ class Test9Stateless(unittest.TestCase):
             > 6 modern tools/call {"name": "talk", "_meta": {"@logLevel": "alert"}}
             < notifications/message {"level": "emergency", "data": "high"}
             < 6 {}
-            """))
+            """)
 
 
 # ======================================================================================
@@ -4204,8 +4157,7 @@ class Test11AsyncHandlers(unittest.TestCase):
                 > 2 tools/call {"name": "work"}
                 <* 1 {"structuredContent": {"result": 1}}
                 <* 2 {"content": [{"text": "CancelledError"}], "isError": true}
-                > 3 tools/call {"name": "work"}
-                < 3 {"content": [{"text": "done"}]}
+                > 3 tools/call {"name": "work"}   < 3 {"content": [{"text": "done"}]}
                 """)
         self.assertNotIn("never awaited", stderr.getvalue())
 
@@ -4448,11 +4400,9 @@ class Test11Unthreaded(unittest.TestCase):
         with wire(server_of(hold, ask, threaded=False)) as client:
             play(client, """
                 > 1 tools/call {"name": "hold"}
-                > 2 tools/call {"name": "ask"}
-                ! started
+                > 2 tools/call {"name": "ask"}               ! started
                 < fence
-                > notifications/cancelled {"requestId": 1}
-                < $q elicitation/create {}
+                > notifications/cancelled {"requestId": 1}   < $q elicitation/create {}
                 < fence
                 > $q {"action": "accept", "content": {"value": "yes"}}
                 < 2 {"content": [{"text": "yes"}]}
@@ -4695,8 +4645,7 @@ class Test11RunAsync(unittest.TestCase):
                 > handshake
                 > 1 tools/call {"name": "read"}
                 < 1 {"isError": true, "content": [{"text": "...threaded=False..."}]}
-                > 2 resources/read {"uri": "a://b"}
-                < 2 {"contents": [{"text": "x"}]}
+                > 2 resources/read {"uri": "a://b"}   < 2 {"contents": [{"text": "x"}]}
                 """)
 
     @UNIX
@@ -4801,8 +4750,7 @@ class Test11Questions(unittest.TestCase):
             > 2 tools/call {"name": "visit"}
             < $c elicitation/create {"mode": "url", "url": "https://example.com/login",
                 "message": "Sign in", "elicitationId": "..."}
-            > $c {"action": "decline"}
-            < 2 {"content": [{"text": "decline"}]}
+            > $c {"action": "decline"}   < 2 {"content": [{"text": "decline"}]}
             > 3 tools/call {"name": "survey"}
             <* $d roots/list
             <* $e elicitation/create {"message": "Note?"}
@@ -4811,14 +4759,10 @@ class Test11Questions(unittest.TestCase):
             > $d {"roots": []}
             < 3 {"structuredContent": {"roots": {"roots": []}, "note": {"action":
                 "accept", "content": {"note": "Nice."}}}}
-            > 4 tools/call {%(order)s}
-            < $f elicitation/create {}
-            > $f {"action": "cancel"}
-            < 4 {"content": [{"text": "not sold: cancel"}]}
-            > 5 prompts/get {"name": "letter"}
-            < $g elicitation/create {}
-            > $g -32042 "go away"
-            < 5 -32042 "go away"
+            > 4 tools/call {%(order)s}   < $f elicitation/create {}
+            > $f {"action": "cancel"}    < 4 {"content": [{"text": "not sold: cancel"}]}
+            > 5 prompts/get {"name": "letter"}   < $g elicitation/create {}
+            > $g -32042 "go away"        < 5 -32042 "go away"
             """ % {"order": ORDER}, era="legacy")
         self.assertEqual(server.done, ["bill", "sold", "bill"])
 
@@ -4892,8 +4836,7 @@ class Test11Questions(unittest.TestCase):
             "Only use capabilities that were successfully negotiated")
     def test_a_client_is_asked_only_what_it_declared(self):
         play(shop(), """
-            > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}
-            < 0 {}
+            > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}   < 0 {}
             > 1 tools/call {"name": "haiku"}
             < 1 -32600 "2025-06-18 it did not declare sampling.  (A handler sees"
             > 2 tools/call {"name": "roots"}
@@ -4902,8 +4845,7 @@ class Test11Questions(unittest.TestCase):
             < 3 -32600 "revision 2025-06-18 it did not declare elicitation.url"
             > 4 prompts/get {"name": "letter"}
             < $a elicitation/create {"message": "To whom?"}
-            > $a {"action": "accept", "content": {"value": "Ada"}}
-            < 4 {}
+            > $a {"action": "accept", "content": {"value": "Ada"}}            < 4 {}
             # a revision without elicitation
             > handshake 2025-03-26
             > 5 prompts/get {"name": "letter"}
@@ -4925,21 +4867,18 @@ class Test11Questions(unittest.TestCase):
         server.tool(ask_late)
         with quiet() as stderr:
             play(server, """
-                > 1 prompts/get {"name": "letter"}
-                < $q elicitation/create {}
+                > 1 prompts/get {"name": "letter"}   < $q elicitation/create {}
                 > notifications/cancelled {"requestId": 1}
                 < notifications/cancelled {"requestId": "$q"}
                 > 2 tools/call {"name": "ask_late"}
-                > 3 prompts/get {"name": "letter"}
-                < $r elicitation/create {}
+                > 3 prompts/get {"name": "letter"}   < $r elicitation/create {}
                 ! change
                 < notifications/tools/list_changed
                 # an answer to the first question is too late
                 > $q {"action": "accept", "content": {"value": "Ann"}}
                 > $r {"action": "accept", "content": {"value": "Ada"}}
                 < 3 {"messages": [{"role": "user", "content": {"text": "Dear Ada"}}]}
-                > 4 tools/call {"name": "comment"}
-                < $s elicitation/create {}
+                > 4 tools/call {"name": "comment"}   < $s elicitation/create {}
                 > 5 modern subscriptions/listen {"notifications": {}}
                 < notifications/subscriptions/acknowledged {}
                 > EOF
@@ -5005,14 +4944,12 @@ class Test11Questions(unittest.TestCase):
         play(shop(), """
             > 1 tools/call {"name": "comment"}
             < $a elicitation/create {"message": "Note?"}
-            > $a INVALID
-            < 1 {"content": [{"text": "invalid: note"}]}
+            > $a INVALID   < 1 {"content": [{"text": "invalid: note"}]}
             > 2 tools/call {"name": "survey"}
             <* $b roots/list
             <* $c elicitation/create {"message": "Note?"}
             > $b {"roots": []}
-            > $c INVALID
-            < 2 -32602 {"field": "note", "issue": "..."}
+            > $c INVALID   < 2 -32602 {"field": "note", "issue": "..."}
             > 3 modern tools/call {"name": "survey", "inputResponses":
                 {"note": INVALID}}
             < 3 -32602 {"field": "note", "issue": "..."}
@@ -5064,8 +5001,7 @@ class Test11Questions(unittest.TestCase):
               method="tools/call"):
         """Send the answers with the state, and check what comes back."""
         return play(peer, """
-            > 2 %s {%s, "requestState": "$state", "inputResponses": %s}
-            < 2 %s
+            > 2 %s {%s, "requestState": "$state", "inputResponses": %s}   < 2 %s
             """ % (method, params, answers, outcome), era="modern", state=state)
 
     @needs("stateless")
@@ -5274,20 +5210,15 @@ class Test12Tools(unittest.TestCase):
         def items():
             return iter([1, Thing()])
 
-        script = paired("""
-            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}
-            < 1 %s
-            > 2 tools/call {"name": "odd", "arguments": {"name": "nan"}}
-            < 2 %s
+        script = """
+            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}   < 1 %s
+            > 2 tools/call {"name": "odd", "arguments": {"name": "nan"}}     < 2 %s
             > 3 tools/call {"name": "odd", "arguments": {"name": "text"}}
             < 3 {"structuredContent": {"x": "a"}}
-            > 4 tools/call {"name": "items"}
-            < 4 %s
-            > 5 resources/read {"uri": "r://items"}
-            < 5 %s
-            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}
-            < 1 {}
-            """)
+            > 4 tools/call {"name": "items"}                                 < 4 %s
+            > 5 resources/read {"uri": "r://items"}                          < 5 %s
+            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}   < 1 {}
+            """
         failed = '{"isError": true, "content": [{"text": "%s"}]}'
         for strict, *expected in (
                 (False, '{"structuredContent": {"x": "a thing"}}',
@@ -5451,20 +5382,16 @@ class Test12Lists(unittest.TestCase):
             server.add_tool(lambda: None, name=name)
             server.add_resource("r://" + name, lambda: "")
         play(server, """
-            > 1 tools/list
-            < 1 {"nextCursor": "$tools"}
+            > 1 tools/list                        < 1 {"nextCursor": "$tools"}
             # a cursor that no list has given, or only another one
             > 2 resources/list {"cursor": "$tools"}
             < 2 -32602 "cursor" {"field": "cursor", "issue": "..."}
-            > 3 tools/list {"cursor": ""}
-            < 3 -32602 "cursor"
+            > 3 tools/list {"cursor": ""}         < 3 -32602 "cursor"
             # of an entry that is there no longer, and cannot be called either
             ! remove
             <L notifications/tools/list_changed
-            > 4 tools/list {"cursor": "$tools"}
-            < 4 -32602 "cursor"
-            > 5 tools/call {"name": "a"}
-            < 5 -32602 {"name": "a"}
+            > 4 tools/list {"cursor": "$tools"}   < 4 -32602 "cursor"
+            > 5 tools/call {"name": "a"}          < 5 -32602 {"name": "a"}
             """, era=era, remove=lambda: server.remove_tool("a"))
 
     @needs("stateless")
@@ -5491,8 +5418,7 @@ class Test12Lists(unittest.TestCase):
                 > 2 tools/list {"cursor": "$next"}
                 < 2 {"tools": [{"name": "t2", "title": "new"}, {"name": "t3"}],
                     "nextCursor": "$next2"}
-                > 3 tools/list {"cursor": "$next2"}
-                < {"id": 3, "result": "$last"}
+                > 3 tools/list {"cursor": "$next2"}   < {"id": 3, "result": "$last"}
                 """, era="modern", change=change)["last"]
         self.assertEqual(names(last["tools"]), ["t5", "t6"])
         self.assertNotIn("nextCursor", last)
@@ -5798,12 +5724,9 @@ class Test12Extras(unittest.TestCase):
             > handshake
             > acme/wipe
             > notifications/acme
-            > 1 acme/wipe
-            < 1 {}
-            > 1 acme/unfinished
-            < 1 -32601
-            > 2 completion/complete {}
-            < 2 -32601
+            > 1 acme/wipe                < 1 {}
+            > 1 acme/unfinished          < 1 -32601
+            > 2 completion/complete {}   < 2 -32601
             """)
         wait_until(lambda: len(ran) == 2)
         self.assertEqual(sorted(ran), ["told", "wiped"])
@@ -5839,10 +5762,8 @@ class Test12Extras(unittest.TestCase):
                 > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
                 < 3 -32603 "forgetful"
                 """ + """
-                > 4 tools/call {"name": "one"}
-                < 4 {"_meta": {"description": "!"}}
-                > 5 tools/list
-                < 5 {"tools": [{"description": "!"}, "..."]}
+                > 4 tools/call {"name": "one"}   < 4 {"_meta": {"description": "!"}}
+                > 5 tools/list              < 5 {"tools": [{"description": "!"}, "..."]}
                 """ * 2, era=era)
         self.assertEqual(called, [
             "tools/call", "prompts/get", "inner",
@@ -5873,12 +5794,9 @@ class Test12Extras(unittest.TestCase):
 
         play(server_of(check), """
             > handshake 2024-11-05
-            > 1 tools/call {"name": "check"}
-            < $a ping
-            > $a {}
-            < 1 {"content": [{"text": "NoneType None"}]}
-            > 2 tools/call {"name": "check", "arguments": {"timeout": 0.01}}
-            < $b ping
+            > 1 tools/call {"name": "check"}   < $a ping
+            > $a {}                         < 1 {"content": [{"text": "NoneType None"}]}
+            > 2 tools/call {"name": "check", "arguments": {"timeout": 0.01}}   < $b ping
             < notifications/cancelled {"requestId": "$b"}
             < 2 {"content": [{"text": "...RequestTimeout..."}]}
             > 3 modern tools/call {"name": "check"}
@@ -10776,8 +10694,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 play(server, f"> 1 {request}\n< 1 {{}}", era="legacy")
         play(server, """
             # a method of one's own ignores unknown members, too
-            > 2 modern acme/x {"a": null, "b": 5, "c": 7}
-            < 2 {"result": [1, 5]}
+            > 2 modern acme/x {"a": null, "b": 5, "c": 7}   < 2 {"result": [1, 5]}
             > 3 modern subscriptions/listen {"notifications": {"toolsListChanged": null,
                 "resourceSubscriptions": null}}
             < notifications/subscriptions/acknowledged {"notifications": "$nothing"}
@@ -10830,8 +10747,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         play(server_of(visit), """
             > 1 tools/call {"name": "visit"}
             < $q elicitation/create {"mode": "url", "elicitationId": "mine"}
-            > $q {"action": "accept"}
-            < 1 {"content": [{"text": "accept mine"}]}
+            > $q {"action": "accept"}   < 1 {"content": [{"text": "accept mine"}]}
             > 2 modern tools/call {"name": "visit"}
             < 2 {"inputRequests": {"q": {"params": "$params"}}}
             > 3 modern tools/call {"name": "visit", "inputResponses":
@@ -10870,8 +10786,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             ctx.sample("Dig.", tools=self.TOOLS["tools"])
 
         play(server_of(dig), """
-            > 0 initialize 2025-11-25 {"capabilities": {"sampling": {}}}
-            < 0 {}
+            > 0 initialize 2025-11-25 {"capabilities": {"sampling": {}}}   < 0 {}
             > 1 tools/call {"name": "dig"}
             < 1 -32600 "sampling" {"requiredCapabilities": {"sampling": {"tools": {}}}}
             > 2 modern tools/call {"name": "dig", "_meta":
@@ -12006,12 +11921,9 @@ class TestOtherProcesses(unittest.TestCase):
                 < 1 {"isError": true, "content": [{"text": "...many open files..."}]}
                 > 2 tools/call {"name": "fail"}
                 < 2 {"isError": true, "content": [{"text": "...division by zero..."}]}
-                > 3 prompts/get {"name": "prompt"}
-                < 3 -32603 "a prompt"
-                > 4 tools/call {"name": "later"}
-                < 4 {"isError": true}
-                > 6 tools/call {"name": "release"}
-                < 6 {"isError": false}
+                > 3 prompts/get {"name": "prompt"}   < 3 -32603 "a prompt"
+                > 4 tools/call {"name": "later"}     < 4 {"isError": true}
+                > 6 tools/call {"name": "release"}   < 6 {"isError": false}
                 > 7 tools/call {"name": "later"}
                 < 7 {"isError": true, "content": [{"text": "...division by zero..."}]}
                 """)
@@ -12040,10 +11952,8 @@ class TestOtherProcesses(unittest.TestCase):
             server.resource("s://f")(function)
             with quiet(), wire(server) as client:
                 play(client, """
-                    > 1 prompts/get {"name": "f"}
-                    < 1 -32603 "Mute"
-                    > 2 resources/read {"uri": "s://f"}
-                    < 2 -32603 "Mute"
+                    > 1 prompts/get {"name": "f"}         < 1 -32603 "Mute"
+                    > 2 resources/read {"uri": "s://f"}   < 2 -32603 "Mute"
                     > 3 tools/call {"name": "f"}
                     < 3 {"isError": true, "content": [{"text": "Mute"}]}
                     """, era="modern")
@@ -12598,8 +12508,7 @@ class TestVendor(unittest.TestCase):
                 """, "-I", "-S", "-B") as server:
             play(server, """
                 > handshake
-                > 1 tools/list
-                < 1 {}
+                > 1 tools/list                                     < 1 {}
                 > 2 tools/call {"name": "ask", "arguments": {"n": 1},
                     "_meta": {"progressToken": 7}}
                 < notifications/message {"data": "x"}
@@ -12607,14 +12516,11 @@ class TestVendor(unittest.TestCase):
                 < $q elicitation/create {}
                 > $q {"action": "accept", "content": {"value": "tea"}}
                 < 2 {"content": [{"text": "tea"}]}
-                > 3 tools/call {"name": "fail"}
-                < 3 {"isError": true}
+                > 3 tools/call {"name": "fail"}                    < 3 {"isError": true}
                 > 4 tools/call {"name": "hold"}
                 > notifications/cancelled {"requestId": 4}
-                > 5 resources/read {"uri": "a://x"}
-                < 5 {}
-                > 6 prompts/get {"name": "p", "arguments": {"a": "x"}}
-                < 6 {}
+                > 5 resources/read {"uri": "a://x"}                < 5 {}
+                > 6 prompts/get {"name": "p", "arguments": {"a": "x"}}   < 6 {}
                 """)
             server.hang_up()
             self.assertEqual(server.exit(), 0)

@@ -1999,7 +1999,7 @@ class Test7Amounts(unittest.TestCase):
     def test_requests_of_many_bytes_at_once_are_refused(self):
         """There is room for one, however large.  Fails if only their text counts."""
         call = '%d tools/call {"name": "hold", "arguments": {"n": 1}, "_meta": {"x": %s}}'
-        for held in ["x" * 900] * 4 + ["x" * 20000], [[{}] * 200]:
+        for held in ["x" * 900] * 4 + ["x" * 20000], [[{}] * 250]:
             server = lab()
             with wire(server) as client, mock.patch.object(
                     mcp_min, "MAX_BACKLOG_BYTES", 10000):

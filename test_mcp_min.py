@@ -498,7 +498,7 @@ class BareWord(str):
 
 
 def split_tokens(text):
-    """``7 tools/call {"name": "x"}`` is the number 7, a bare word and an object."""
+    """``7 call x`` is the number 7, a bare word and an object."""
     tokens, at, decode = [], 0, json.JSONDecoder().raw_decode
     while at < len(text):
         try:
@@ -528,7 +528,13 @@ def message(text, modern=False):
     if tokens[0] == "modern":
         modern, tokens = True, tokens[1:]
     head, *others = tokens
-    if isinstance(head, dict):
+    if head == "call":
+        name, *given = others
+        params = {"name": str(name), **dict(zip(["arguments"], given))}
+        head, others = "tools/call", [{**params, **dict(*given[1:])}]
+    if head == "=":
+        result["result"] = {"content": [{"text": others[0]}]}
+    elif isinstance(head, dict):
         result["result"] = head
     elif isinstance(head, int):
         result["error"] = {"code": head}
@@ -610,7 +616,8 @@ MARKS = (">", ">>", "<", "<=", "<*", "<L", "<M", "!")
 def play(peer, script, era=None, **names):
     """Hold the conversation ``script`` with a Server, or over an open Wire.
 
-        > 1 tools/call {"name": "f"}      the client sends a request with id 1
+        > 1 tools/list {"cursor": "x"}    the client sends a request with id 1
+        > 1 call f {"x": 1} {"_meta": …}  `tools/call`, its arguments, other members
         > notifications/initialized       without an id: a notification
         > $q {"action": "accept"}         the response to the server's request $q
         > $q -1 "no"                      an error response
@@ -623,6 +630,7 @@ def play(peer, script, era=None, **names):
         > EOF                             the client closes its sending side
         < 1 {"tools": [{"name": "f"}]}    next comes a result with these members
         <= 1 {}                           next comes exactly this result
+        < 1 = "text"                      next comes the result of a tool with this text
         < 1 -32601 "text" {"data": 1}     next comes this error, with this text
         < notifications/progress {…}      next comes this notification
         < $q elicitation/create {…}       next comes a request, whose id is named $q
@@ -797,11 +805,11 @@ class Test3Messages(unittest.TestCase):
         ("a byte order mark is ignored", b"\xef\xbb\xbf" + PING, "<= 1 {}"),
         ("newlines are escaped, U+2028, U+2029 and U+0085 are text",
          echo_line(6, rb"\na\r\u2028" + "b\u2029c\u0085é😀".encode()),
-         '< 6 {"content": [{"text": "\\na\\r\\u2028b\\u2029c\\u0085é😀"}]}'),
+         '< 6 = "\\na\\r\\u2028b\\u2029c\\u0085é😀"'),
         ("not UTF-8", echo_line(3, b"\xff\xfe"), PARSE_ERROR),
         ("encoded surrogate", echo_line(3, b"\xed\xa0\x80"), PARSE_ERROR),
         ("escaped lone surrogate", echo_line(9, b"\\ud800"),
-         '< 9 {"content": [{"text": "\\ud800"}]}'),
+         '< 9 = "\\ud800"'),
         ("two messages on a line", PING + PING, PARSE_ERROR),
         ("NaN", PING.replace(b"1", b"NaN"), PARSE_ERROR),
         ("id of 5,000 digits", PING.replace(b"1", b"7" * 5000), PARSE_ERROR),
@@ -844,7 +852,7 @@ class Test3Messages(unittest.TestCase):
             play(client, "< 1 -32700")
 
     def test_a_message_of_up_to_16_mib_arrives_intact(self):
-        call = '1 tools/call {"name": "echo", "arguments": {"text": "%s"}}'
+        call = '1 call echo {"text": "%s"}'
         length = (16 << 20) - len(raw(call % "").rstrip())
         text = ("0123456789abcdef" * (1 << 20))[:length]
         with wire(zoo()) as client:
@@ -867,8 +875,7 @@ class Test3Messages(unittest.TestCase):
         with wire(types.SimpleNamespace(serve=serve)) as client:
             client.fence()
             text = "x" * 1_000_000
-            response = client.ask('1 modern tools/call {"name": "echo", "arguments": '
-                                  '{"text": "%s"}}' % text)
+            response = client.ask('1 modern call echo {"text": "%s"}' % text)
             self.assertTrue(response["result"]["content"][0]["text"] == text)
 
 
@@ -1018,8 +1025,7 @@ class Test4Threads(unittest.TestCase):
         says why there is none."""
         calls, answers = dict(enumerate(names)), {}
         for n, name in enumerate(names):
-            client.say('%d tools/call {"name": "%s", "arguments": {"n": %d}}'
-                       % (n, name, n))
+            client.say('%d call %s {"n": %d}' % (n, name, n))
         while calls:
             received = client.recv()
             id = received["id"]
@@ -1053,8 +1059,7 @@ class Test4Threads(unittest.TestCase):
                 for name in sorted(set(burst)):
                     self.call_all(client, name, or_error=count < 8)
                 self.call_all(client, *burst, or_error=True)
-                client.say('1 tools/call {"name": "plain", "arguments": {"n": 1}}',
-                           "modern")
+                client.say('1 call plain {"n": 1}', "modern")
                 self.assertEqual(client.recv()["id"], 1)
 
     @needs("inside")
@@ -1578,16 +1583,16 @@ class Test7Connection(unittest.TestCase):
     def test_an_id_in_flight_cannot_be_used_again(self, era):
         server = lab()
         play(server, """
-            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}
-            > "1" tools/call {"name": "wait"}
-            > "01" tools/call {"name": "hold", "arguments": {"n": 2}}
-            > 1 tools/call {"name": "hold", "arguments": {"n": 4}}     < 1 -32600
-            > 1.0 tools/call {"name": "hold", "arguments": {"n": 5}}   < 1.0 -32600
+            > 1 call hold {"n": 1}
+            > "1" call wait
+            > "01" call hold {"n": 2}
+            > 1 call hold {"n": 4}     < 1 -32600
+            > 1.0 call hold {"n": 5}   < 1.0 -32600
             > {"id": 1, "method": "ping"}                              < 1 -32600
             > notifications/cancelled {"requestId": "1"}               < fence
             ! go
-            <* 1 {"content": [{"text": "1"}]}
-            <* "01" {"content": [{"text": "2"}]}
+            <* 1 = "1"
+            <* "01" = "2"
             """, era=era, **server.steps)
         self.assertLessEqual({*server.began.queue}, {1, 2, "wait"})
 
@@ -1617,17 +1622,17 @@ class Test7Connection(unittest.TestCase):
         server = lab()
         play(server, """
             > handshake 2025-03-26
-            > batch 1 tools/call {"name": "hold", "arguments": {"n": 1}} |
-                2 tools/call {"name": "wait"} | 3 ping |
+            > batch 1 call hold {"n": 1} |
+                2 call wait | 3 ping |
                 notifications/cancelled {"requestId": 2}
             < fence
             > 1 ping                                           < 1 -32600
             ! go
             < batch 1 {"content": [{"text": "1"}]} | 3 {}
             # its last request may be cancelled, or all
-            > batch 1 ping | 2 tools/call {"name": "wait"}     < fence
+            > batch 1 ping | 2 call wait     < fence
             > notifications/cancelled {"requestId": 2}         < batch 1 {}
-            > batch 1 tools/call {"name": "wait"}
+            > batch 1 call wait
             > batch notifications/cancelled {"requestId": 1}   < fence
             """, **server.steps)
 
@@ -1647,13 +1652,13 @@ class Test7Connection(unittest.TestCase):
             ! cancelled
             < fence
             # a handler that waits only after its cancellation ends at once
-            > 7 tools/call {"name": "wait", "arguments": {"late": true}}       ! began
+            > 7 call wait {"late": true}       ! began
             > notifications/cancelled {"requestId": 7, "reason": 7}            < fence
             ! go
             ! cancelled
             """ + "".join("""
             # the id is free again; a coroutine is cancelled too, in other spellings
-            > 7 tools/call {"name": "wait_async"}   ! began
+            > 7 call wait_async   ! began
             > {"method": %s}                        ! cancelled
             < fence
             """ % spelling for spelling in (
@@ -1674,13 +1679,13 @@ class Test7Connection(unittest.TestCase):
             > 0 initialize
             > notifications/cancelled {"requestId": 0}
             < 0 {"protocolVersion": "2025-11-25"}
-            > 1 tools/call {"name": "hold", "arguments": {"n": 7}}
+            > 1 call hold {"n": 7}
             """ + "".join("> notifications/cancelled %s\n" % params for params in (
                 '{"requestId": 2}', '{"requestId": "1"}', '{"requestId": true}', "{}",
                 '{"requestId": 1.5}', '{"requestId": {"id": 1}}', '{"id": 1}')) + """
             > {"method": "notifications/cancelled", "params": [1]}   < fence
             ! go
-            < 1 {"content": [{"text": "7"}]}
+            < 1 = "7"
             > notifications/cancelled {"requestId": 1}
             """, **server.steps)
 
@@ -1689,9 +1694,9 @@ class Test7Connection(unittest.TestCase):
         """Nor is anything sent for one that runs on: request 1."""
         server = lab(max_workers=1)
         play(server, """
-            > 1 tools/call {"name": "hold", "arguments": {"n": 1}}   ! began
-            > 2 tools/call {"name": "hold", "arguments": {"n": 2}}
-            > 3 tools/call {"name": "hold", "arguments": {"n": 3}}
+            > 1 call hold {"n": 1}   ! began
+            > 2 call hold {"n": 2}
+            > 3 call hold {"n": 3}
             > notifications/cancelled {"requestId": 2}
             > notifications/cancelled {"requestId": 1}               < fence
             ! go
@@ -1712,9 +1717,8 @@ class Test7Connection(unittest.TestCase):
 
         with mock.patch.object(mcp_min.IncomingRequest, "cancel", cancel_too_late):
             play(server, """
-                > 1 tools/call {"name": "hold", "arguments": {"n": 1}}   ! began
-                > notifications/cancelled {"requestId": 1}
-                < 1 {"content": [{"text": "1"}]}
+                > 1 call hold {"n": 1}   ! began
+                > notifications/cancelled {"requestId": 1}   < 1 = "1"
                 """, era="legacy", **server.steps)
 
     # -- the reading thread, deadlines -------------------------------------------------
@@ -1724,7 +1728,7 @@ class Test7Connection(unittest.TestCase):
         server = lab()
         with mock.patch.object(mcp_min, "HAND_OVER_SECONDS", 60):
             play(server, """
-                > 1 tools/call {"name": "wait", "arguments": {"late": true}}   ! began
+                > 1 call wait {"late": true}   ! began
                 ! pause
                 ! go
                 < fence
@@ -1750,7 +1754,7 @@ class Test7Connection(unittest.TestCase):
         play(server, """
             > 1 tools/list                                           < 1 {}
             ! quiet
-            > 2 tools/call {"name": "hold", "arguments": {"n": 2}}   < fence
+            > 2 call hold {"n": 2}   < fence
             ! go
             < 2 {}
             ! quiet
@@ -1840,7 +1844,7 @@ class Test7Connection(unittest.TestCase):
                            '{"progressToken": %d}}' % (n, name, n))
             wait_until(lambda: [sent[n] for n in range(1, 31)] == [3] * 30)
             play(server, """
-                > 1 tools/call {"name": "hello"}   < 1 {"content": [{"text": "hello"}]}
+                > 1 call hello   < 1 = "hello"
                 """, era="legacy")
             self.assertLess(sent[0], 200)
             workers = [thread for thread in threading.enumerate()
@@ -1865,8 +1869,8 @@ class Test7Connection(unittest.TestCase):
         server.tool(name="result")(
             lambda: mcp_min.ToolResult("x", meta=BrokenMapping(a=1)))
         play(server, """
-            > 1 tools/call {"name": "error"}     < 1 -32603
-            > 2 tools/call {"name": "result"}    < 2 -32603 "The result is not JSON"
+            > 1 call error     < 1 -32603
+            > 2 call result    < 2 -32603 "The result is not JSON"
             """, era="legacy")
 
     # -- progress ----------------------------------------------------------------------
@@ -1951,7 +1955,7 @@ class Test7Connection(unittest.TestCase):
             < notifications/progress {"progress": 1}
             < notifications/progress {"progress": 2, "total": 2, "message": "copying"}
             < 1 {"isError": false}
-            > 2 tools/call {"name": "forever"}           ! began
+            > 2 call forever           ! began
             > notifications/cancelled {"requestId": 2}   ! cancelled
             """, era=era, **server.steps)
 
@@ -1964,7 +1968,7 @@ class Test7Amounts(unittest.TestCase):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
         be as large as the line."""
         server = lab(max_workers=2)
-        call = '%d tools/call {"name": "hold", "arguments": {"n": 1}}'
+        call = '%d call hold {"n": 1}'
         with wire(server) as client:
             play(client, "> handshake 2025-03-26")
             client.send([{**message(call % n), "x": "x" * 60000} for n in range(100)])
@@ -1980,7 +1984,7 @@ class Test7Amounts(unittest.TestCase):
     def test_over_1000_requests_at_once_are_refused(self):
         """They need few threads; a ping and a cancellation are still handled."""
         server, before = lab(max_workers=2), threading.active_count()
-        call = '%d tools/call {"name": "hold", "arguments": {"n": %d}}'
+        call = '%d call hold {"n": %d}'
         with wire(server) as client:
             play(client, "> handshake")
             client.send(b"".join(raw(call % (n, n)) for n in range(1001)))
@@ -1998,7 +2002,7 @@ class Test7Amounts(unittest.TestCase):
 
     def test_requests_of_many_bytes_at_once_are_refused(self):
         """There is room for one, however large.  Fails if only their text counts."""
-        call = '%d tools/call {"name": "hold", "arguments": {"n": 1}, "_meta": {"x": %s}}'
+        call = '%d call hold {"n": 1} {"_meta": {"x": %s}}'
         for held in ["x" * 900] * 4 + ["x" * 20000], [[{}] * 250]:
             server = lab()
             with wire(server) as client, mock.patch.object(
@@ -2018,8 +2022,7 @@ class Test7Amounts(unittest.TestCase):
             > {"id": "$fits", "method": "ping"}   < $fits {}
             > {"id": "$long", "method": "ping"}
             < null -32600 "at most 65536 characters"
-            > 1 tools/call {"name": "report", "arguments": {"times": 1},
-                "_meta": {"progressToken": "$long"}}
+            > 1 call report {"times": 1} {"_meta": {"progressToken": "$long"}}
             < 1 {"isError": false}
             """, era="legacy", fits="i" * 65536, long="i" * 65537)
 
@@ -2078,7 +2081,7 @@ class Test7Amounts(unittest.TestCase):
         reads, writes = os.pipe()
         with open(reads, "rb") as reader, open(writes, "wb", 0) as sender, (
                 quiet()) as stderr:
-            sender.write(raw('1 modern tools/call {"name": "echo"}'))
+            sender.write(raw('1 modern call echo'))
             self.assertEqual(together(lambda: zoo().serve(reader, writer)), [None])
             wait_until(lambda: "RuntimeError: no" in stderr.getvalue())
 
@@ -2089,7 +2092,7 @@ class Test7Amounts(unittest.TestCase):
         happened, before, written = [], set(threading.enumerate()), io.BytesIO()
         server = Server("s", max_message_bytes=1000)
         server.tool(lambda: happened.append("called"), name="run")
-        call = raw('1 modern tools/call {"name": "run"}')
+        call = raw('1 modern call run')
         for path in b"", b"x" * 2000:
             sent = b"POST /%s HTTP/1.1\r\nHost: x\r\n\r\n" % path + call
             server.serve(mock.Mock(spec=["read1"], read1=lambda size, sent=sent: (
@@ -2121,10 +2124,10 @@ class Test7Amounts(unittest.TestCase):
         """
     INITIALIZED = """1 {"protocolVersion": "2025-11-25", "capabilities": {},
         "serverInfo": {"name": "s"}}"""
-    DEAF = '777 tools/call {"name": "deaf", "arguments": {"text": "BIG"}}'
+    DEAF = '777 call deaf {"text": "BIG"}'
     CANCEL = 'notifications/cancelled {"requestId": 777}'
     TO_SERVER = (  # lines: 777 is an id, BIG a long text
-        ['"777 BIG" ping'], ['777 tools/call {"name": "echo"}'],
+        ['"777 BIG" ping'], ['777 call echo'],
         [DEAF], [DEAF, CANCEL], [DEAF.replace("deaf", "wait_async"), CANCEL],
         ['notifications/cancelled {"requestId": "BIG"}'])
     TO_CLIENT = (
@@ -2176,7 +2179,7 @@ class Test7Amounts(unittest.TestCase):
         server, (client_reads, server_writes) = Server("s"), os.pipe()
         server.tool(lambda: "x" * 100000, name="big")
         lines = iter([raw("0 initialize"), *[
-            raw('%d tools/call {"name": "big"}' % n) for n in range(1, 60)]])
+            raw('%d call big' % n) for n in range(1, 60)]])
         gone_on = threading.Event()
 
         def read(size):
@@ -2221,8 +2224,7 @@ def program(extra="", run="server.run()", **options):
 
 RUN = program()
 CALL_ADD = """
-> 1 modern tools/call {"name": "add", "arguments": {"a": 2, "b": 3}}
-< 1 {"content": [{"text": "5"}]}
+> 1 modern call add {"a": 2, "b": 3}   < 1 = "5"
 """
 
 
@@ -2244,12 +2246,11 @@ class Test8Stdio(unittest.TestCase):
         with process(RUN, stdin=subprocess.DEVNULL) as server:
             self.ended(server)
         with process(program(drain_seconds=PATIENCE)) as server:
-            server.say('1 modern tools/call {"name": "nap", "arguments": '
-                       '{"seconds": 0.3}}')
+            server.say('1 modern call nap {"seconds": 0.3}')
             server.send(PING.replace(b"1", b"2"))   # without a newline
             play(server, """
                 > EOF
-                <* 1 {"content": [{"text": "slept"}]}
+                <* 1 = "slept"
                 <* 2 {}
                 """)
             self.ended(server)
@@ -2267,8 +2268,7 @@ class Test8Stdio(unittest.TestCase):
         for _ in range(40):
             with wire(server) as client:
                 for n in range(6):
-                    client.say('%d modern tools/call {"name": "meet", "arguments": '
-                               '{"n": %d}}' % (n, n))
+                    client.say('%d modern call meet {"n": %d}' % (n, n))
                 self.assertEqual({response["id"] for response in client.hang_up()},
                                  set(range(6)))
 
@@ -2292,9 +2292,9 @@ class Test8Stdio(unittest.TestCase):
                 """, drain_seconds=0.01)) as server:
             play(server, """
                 > handshake
-                > 1 tools/call {"name": "nap", "arguments": {"seconds": 3600}}
-                > 2 tools/call {"name": "forever"}
-                > 3 tools/call {"name": "wait"}   < notifications/message
+                > 1 call nap {"seconds": 3600}
+                > 2 call forever
+                > 3 call wait   < notifications/message
                 < fence
                 > EOF
                 """)
@@ -2322,7 +2322,7 @@ class Test8Stdio(unittest.TestCase):
         """
     IN_A_HANDLER = """
         > handshake
-        > 1 tools/call {"name": "stay"}   < notifications/message
+        > 1 call stay   < notifications/message
         """
     CANCELLED = IN_A_HANDLER + '> notifications/cancelled {"requestId": 1}'
     OPEN_STREAM = """
@@ -2392,7 +2392,7 @@ class Test8Stdio(unittest.TestCase):
     def test_a_full_or_closed_stderr_blocks_and_fails_no_other_call(self):
         """Fails (by hanging) if a line of the trace or a traceback must be written."""
         unread, stderr = os.pipe()
-        call = '%d modern tools/call {"name": "%s", "arguments": {"text": "%s"}}'
+        call = '%d modern call %s {"text": "%s"}'
         for options in {"stderr": stderr}, {"preexec_fn": lambda: os.close(2)}:
             with self.subTest(options=options), process(
                     self.USES_STDERR, "-S", **options,
@@ -2429,8 +2429,8 @@ class Test8Stdio(unittest.TestCase):
                 """), "-S") as server:
             play(server, """
                 > 1 modern acme/none    < 1 -32601
-                > 2 modern tools/call {"name": "fail"}    < 2 {"isError": true}
-                > 3 modern tools/call {"name": "fail"}    < 3 {"isError": true}
+                > 2 modern call fail    < 2 {"isError": true}
+                > 3 modern call fail    < 3 {"isError": true}
                 """)
 
     # -- descriptors, interpreters, locales --------------------------------------------
@@ -2458,8 +2458,7 @@ class Test8Stdio(unittest.TestCase):
                     return repr(read)
                 """)) as server:
             play(server, """
-                > 1 modern tools/call {"name": "misbehave"}
-                < 1 {"content": [{"text": "('', b'')"}]}
+                > 1 modern call misbehave   < 1 = "('', b'')"
                 """ + CALL_ADD + "> EOF")
             self.assertEqual(server.exit(), 0)
             for text in "written", "through the descriptor", "from a child":
@@ -2500,11 +2499,11 @@ class Test8Stdio(unittest.TestCase):
                     return os.fork()
                 """, "server.run(threaded=False)")) as server:
             pids = play(server, """
-                > 0 modern tools/call {"name": "fork_async"}
+                > 0 modern call fork_async
                 < 0 {"structuredContent": {"result": "$ends"}}
-                > 1 modern tools/call {"name": "fork", "arguments": {"seconds": 0}}
+                > 1 modern call fork {"seconds": 0}
                 < 1 {"structuredContent": {"result": "$returns"}}
-                > 2 modern tools/call {"name": "fork", "arguments": {"seconds": 3600}}
+                > 2 modern call fork {"seconds": 3600}
                 < 2 {"structuredContent": {"result": "$stays"}}
                 """)
             gone(pids["ends"])
@@ -2541,8 +2540,8 @@ class Test8Stdio(unittest.TestCase):
                 """, "")) as server:
             play(server, """
                 # but not while a server runs
-                > 1 modern tools/call {"name": "same"}      < 1 {"isError": true}
-                > 2 modern tools/call {"name": "another"}   < 2 {"isError": true}
+                > 1 modern call same      < 1 {"isError": true}
+                > 2 modern call another   < 2 {"isError": true}
                 """ + CALL_ADD + "> EOF\n< printed\n< written\n<= 2 {}\n<= 3 {}")
             self.assertEqual(server.exit(), 0)
             self.assertEqual(server.stderr.count("RuntimeError: "), 2)
@@ -2555,11 +2554,8 @@ class Test8Stdio(unittest.TestCase):
             with process(program(setup, run), *flags.split(),
                          env={**os.environ, **dict(env)}) as server:
                 play(server, CALL_ADD + """
-                    > 2 modern tools/call {"name": "echo", "arguments": {"text":
-                        "é日😀\\u2028"}}
-                    < 2 {"content": [{"text": "é日😀\\u2028"}]}
-                    > 3 modern tools/call {"name": "nap", "arguments": {"seconds": -1}}
-                    < 3 {"isError": true}
+                    > 2 modern call echo {"text": "é日😀\\u2028"}   < 2 = "é日😀\\u2028"
+                    > 3 modern call nap {"seconds": -1}           < 3 {"isError": true}
                     > EOF
                     """)
                 self.assertEqual(server.exit(), 0)
@@ -2603,7 +2599,7 @@ class Test8Stdio(unittest.TestCase):
                     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
                 """, max_message_bytes=1 << 20)) as server:
             def peak():
-                result = server.ask('1 modern tools/call {"name": "peak"}')["result"]
+                result = server.ask('1 modern call peak')["result"]
                 unit = 1 if sys.platform == "darwin" else 1 << 10
                 return result["structuredContent"]["result"] * unit
 
@@ -2623,8 +2619,7 @@ class Test8Stdio(unittest.TestCase):
             server.send(b'{"x": "\x1b]0;owned\x07"}\n')
             play(server, """
                 < null -32700
-                > 1 modern tools/call {"name": "fail", "arguments": {"text":
-                    "bad \\u001b]0;owned\\u0007 news"}}
+                > 1 modern call fail {"text": "bad \\u001b]0;owned\\u0007 news"}
                 < 1 {"isError": true, "content": [{"text": "...news..."}]}
                 """)
             server.hang_up()
@@ -2693,7 +2688,7 @@ class Test9Handshake(unittest.TestCase):
                     > 1 initialize 2025-11-25 {"protocolVersion": "$asked"}
                     < 1 {"protocolVersion": "$agreed"}
                     # the server does not wait for `initialized`
-                    > 2 tools/call {"name": "echo", "arguments": {"text": "hi"}}
+                    > 2 call echo {"text": "hi"}
                     < 2 {"content": [{"type": "text", "text": "hi"}]}
                     > notifications/initialized
                     """, asked=asked, agreed=agreed)
@@ -2715,11 +2710,10 @@ class Test9Handshake(unittest.TestCase):
 
         play(server, """
             > handshake 2024-11-05
-            > 1 tools/call {"name": "link", "arguments": {"wait": true}}
+            > 1 call link {"wait": true}
             > 2 initialize 2025-06-18             < 2 {"protocolVersion": "2025-06-18"}
             > {"id": 3, "method": "initialize"}   < 3 -32602
-            > 4 tools/call {"name": "link"}
-            < 4 {"content": [{"type": "resource_link"}]}
+            > 4 call link   < 4 {"content": [{"type": "resource_link"}]}
             > batch 5 ping   < null -32600
             ! go
             < 1 {"content": [{"type": "text", "text": "why: x://y"}]}
@@ -2738,7 +2732,7 @@ class Test9Handshake(unittest.TestCase):
         play(zoo(), """
             > 1 ping                                        <= 1 {}
             > 2 nope                                        < 2 -32600 "initialize"
-            > 3 tools/call {"name": "echo"}                 < 3 -32600 "initialize"
+            > 3 call echo                 < 3 -32600 "initialize"
             > 4 tools/list {"_meta": {"progressToken": 1}}  < 4 -32600 "initialize"
             > 5 server/discover                     < 5 -32602 "@protocolVersion"
             > 6 server/discover {"_meta": {}}       < 6 -32602 "@clientCapabilities"
@@ -2810,7 +2804,7 @@ class Test9Handshake(unittest.TestCase):
     @both_eras
     def test_methods_of_a_capability_that_is_not_declared_are_unknown(self, era):
         play(Server("empty"), "\n".join("> 1 %s\n< 1 -32601" % call for call in (
-            "tools/list", 'tools/call {"name": "x"}', "resources/list",
+            "tools/list", 'call x', "resources/list",
             "resources/templates/list", 'resources/read {"uri": "x://y"}',
             "prompts/list", 'prompts/get {"name": "x"}',
             ('completion/complete {"ref": {"type": "ref/prompt", "name": "x"}, '
@@ -2844,7 +2838,7 @@ class Test9Stateless(unittest.TestCase):
             ('resources/read {"uri": "zoo://sign"}', '"contents": "..."', cached),
             ('prompts/get {"name": "greet", "arguments": {"name": "Ada"}}',
              '"messages": "..."', ""),
-            ('tools/call {"name": "echo", "arguments": {"text": "x"}}',
+            ('call echo {"text": "x"}',
              '"content": "...", "isError": false', ""),
             (complete, '"completion": "..."', "")]
         if era == "modern":
@@ -2910,7 +2904,7 @@ class Test9Stateless(unittest.TestCase):
                     "capabilities": sorted(ctx.client_capabilities), "meta": ctx.meta}
 
         play(server_of(describe), """
-            > 2 tools/call {"name": "describe"}   < 2 -32600 "initialize"
+            > 2 call describe   < 2 -32600 "initialize"
             > handshake 2025-06-18 {"capabilities": {"roots": {}}}
             > 3 modern tools/call {"name": "describe", "_meta":
                 {"@clientInfo": {"name": "another", "version": "2"}}}
@@ -2978,8 +2972,7 @@ class Test9Stateless(unittest.TestCase):
             < notifications/subscriptions/acknowledged
             > 1 tools/list                 < 1 -32600
             # a stream holds no worker
-            > 2 tools/call {"name": "echo", "arguments": {"text": "x"}}
-            < 2 {"isError": false}
+            > 2 call echo {"text": "x"}   < 2 {"isError": false}
             > notifications/cancelled {"requestId": 1}   < fence
             ! change
             < fence
@@ -3106,14 +3099,13 @@ class Test9Stateless(unittest.TestCase):
             > handshake
             > 2 logging/setLevel {"level": "debug"}     <= 2 {}
             > 3 logging/setLevel {"level": 7}           < 3 -32602 "level"
-            > 4 tools/call {"name": "talk"}
-            < notifications/message {"level": "debug", "data": "low"}
+            > 4 call talk   < notifications/message {"level": "debug", "data": "low"}
             < notifications/message {"level": "info", "data": "middle"}
             < notifications/message {"level": "error", "data": {"code": 7},
                 "logger": "db"}
             < notifications/message {"level": "emergency", "data": "high"}
             < 4 {}
-            > 5 modern tools/call {"name": "talk"}      < 5 {}
+            > 5 modern call talk      < 5 {}
             > 6 modern tools/call {"name": "talk", "_meta": {"@logLevel": "alert"}}
             < notifications/message {"level": "emergency", "data": "high"}
             < 6 {}
@@ -4020,7 +4012,7 @@ class Test11AsyncHandlers(unittest.TestCase):
         server = server_of(block, lifespan=lifespan, drain_seconds=0)
         with quiet() as stderr, mock.patch.object(mcp_min, "LIFESPAN_SECONDS", 0.01):
             with wire(server) as client:
-                play(client, '> handshake\n> 1 tools/call {"name": "block"}')
+                play(client, '> handshake\n> 1 call block')
                 began.wait()
             release.set()
         self.assertIn("a handler blocks the event loop", stderr.getvalue())
@@ -4103,12 +4095,11 @@ class Test11AsyncHandlers(unittest.TestCase):
                 return str(error)
 
         play(server_of(ask), """
-            > 1 tools/call {"name": "ask"}
-            < $q elicitation/create {"message": "Well?"}
+            > 1 call ask   < $q elicitation/create {"message": "Well?"}
             < notifications/cancelled {"requestId": "$q"}
             < $r elicitation/create {"message": "Now?"}
             < notifications/cancelled {"requestId": "$r", "reason": "timed out"}
-            < 1 {"content": [{"text": "...no response or progress within 0.05 s..."}]}
+            < 1 = "...no response or progress within 0.05 s..."
             """, era="legacy")
 
     def test_a_task_that_is_cancelled_before_its_first_step_ends_its_call(self):
@@ -4126,13 +4117,13 @@ class Test11AsyncHandlers(unittest.TestCase):
             return "done"
 
         with quiet() as stderr, wire(server_of(sweep, work, max_workers=2)) as client:
-            play(client, '> handshake\n> 1 tools/call {"name": "sweep"}')
+            play(client, '> handshake\n> 1 call sweep')
             began.wait()
             play(client, """
-                > 2 tools/call {"name": "work"}
+                > 2 call work
                 <* 1 {"structuredContent": {"result": 1}}
                 <* 2 {"content": [{"text": "CancelledError"}], "isError": true}
-                > 3 tools/call {"name": "work"}   < 3 {"content": [{"text": "done"}]}
+                > 3 call work   < 3 = "done"
                 """)
         self.assertNotIn("never awaited", stderr.getvalue())
 
@@ -4332,7 +4323,7 @@ class Test11Unthreaded(unittest.TestCase):
             server.tool(lambda: names.append(threading.current_thread().name), name="f")
             for given, expected in calls:
                 with self.subTest(default=default, given=given):
-                    request = raw('1 modern tools/call {"name": "f"}')
+                    request = raw('1 modern call f')
                     server.serve(io.BytesIO(request), io.BytesIO(), **given)
                     self.assertEqual(names.pop(), expected)
 
@@ -4374,13 +4365,12 @@ class Test11Unthreaded(unittest.TestCase):
 
         with wire(server_of(hold, ask, threaded=False)) as client:
             play(client, """
-                > 1 tools/call {"name": "hold"}
-                > 2 tools/call {"name": "ask"}               ! started
+                > 1 call hold
+                > 2 call ask               ! started
                 < fence
                 > notifications/cancelled {"requestId": 1}   < $q elicitation/create {}
                 < fence
-                > $q {"action": "accept", "content": {"value": "yes"}}
-                < 2 {"content": [{"text": "yes"}]}
+                > $q {"action": "accept", "content": {"value": "yes"}}   < 2 = "yes"
                 """, era="legacy", started=started.wait)
             self.assertEqual(threads, [client._serving] * 2)
 
@@ -4453,7 +4443,7 @@ class Test11Diagnostics(unittest.TestCase):
         with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.01), (
                 mock.patch.object(sys, "stderr", Stderr())), wire(server) as client:
             play(client, "> handshake")
-            client.say('1 tools/call {"name": "hold", "arguments": {"n": 1}}')
+            client.say('1 call hold {"n": 1}')
             server.began.get(timeout=PATIENCE)
             client.say('notifications/cancelled {"requestId": 1}')
             self.assertTrue(blocked.wait(PATIENCE))
@@ -4461,7 +4451,7 @@ class Test11Diagnostics(unittest.TestCase):
             wait_until(lambda: [thread.name for thread in threading.enumerate()].count(
                 "mcp reader") == 1, "one reader")
             server.go.clear()
-            client.say('2 tools/call {"name": "hold", "arguments": {"n": 2}}')
+            client.say('2 call hold {"n": 2}')
             client.fence()
             release.set()
             server.go.set()
@@ -4487,7 +4477,7 @@ class Test11Diagnostics(unittest.TestCase):
                     print("printed")
                     ctx.wait(3600)
                 """)) as server:
-            server.say('1 modern tools/call {"name": "talk"}')
+            server.say('1 modern call talk')
             wait_until(lambda: server.stderr == "printed\n", "the line")
             server.say('notifications/cancelled {"requestId": 1}')
 
@@ -4534,8 +4524,7 @@ class Test11Lifespan(unittest.TestCase):
                     LIFESPAN_SERVER + "server.run()", "-I") as server:
                 play(server, """
                     > handshake
-                    > 1 tools/call {"name": "same"}
-                    < 1 {"structuredContent": {"result": true}}
+                    > 1 call same   < 1 {"structuredContent": {"result": true}}
                     """)
                 end(server)
                 self.assertEqual(server.exit(), status)
@@ -4595,11 +4584,9 @@ class Test11RunAsync(unittest.TestCase):
                 """), "-I") as server:
                 play(server, """
                     > handshake
-                    > 1 tools/call {"name": "same"}
-                    < 1 {"structuredContent": {"result": true}}
-                    > 2 tools/call {"name": "shared"}
-                    < 2 {"structuredContent": {"result": true}}
-                    > 3 tools/call {"name": "on_main_thread"}
+                    > 1 call same     < 1 {"structuredContent": {"result": true}}
+                    > 2 call shared   < 2 {"structuredContent": {"result": true}}
+                    > 3 call on_main_thread
                     < 3 {"structuredContent": {"result": "$on_main"}}
                     """, on_main=not threaded)
                 server.hang_up()
@@ -4618,7 +4605,7 @@ class Test11RunAsync(unittest.TestCase):
             """), "-I") as server:
             play(server, """
                 > handshake
-                > 1 tools/call {"name": "read"}
+                > 1 call read
                 < 1 {"isError": true, "content": [{"text": "...threaded=False..."}]}
                 > 2 resources/read {"uri": "a://b"}   < 2 {"contents": [{"text": "x"}]}
                 """)
@@ -4634,7 +4621,7 @@ class Test11RunAsync(unittest.TestCase):
             asyncio.run(server.run_async())
             """), "-I") as server:
             play(server, "> handshake")
-            server.send(raw('1 tools/call {"name": "leave"}'))
+            server.send(raw('1 call leave'))
             self.assertEqual(server.exit(), 143)
 
 
@@ -4721,12 +4708,12 @@ class Test11Questions(unittest.TestCase):
             < $b elicitation/create {"message": "Which color?", "requestedSchema":
                 {"properties": {"value": {"type": "string", "enum": ["red", "blue"]}}}}
             > $b {"action": "accept", "content": {"value": "red"}}
-            < 1 {"content": [{"text": "bill 1: M red hat"}]}
-            > 2 tools/call {"name": "visit"}
+            < 1 = "bill 1: M red hat"
+            > 2 call visit
             < $c elicitation/create {"mode": "url", "url": "https://example.com/login",
                 "message": "Sign in", "elicitationId": "..."}
-            > $c {"action": "decline"}   < 2 {"content": [{"text": "decline"}]}
-            > 3 tools/call {"name": "survey"}
+            > $c {"action": "decline"}   < 2 = "decline"
+            > 3 call survey
             <* $d roots/list
             <* $e elicitation/create {"message": "Note?"}
             > $e {"action": "accept", "content": {"note": "Nice."}}
@@ -4735,7 +4722,7 @@ class Test11Questions(unittest.TestCase):
             < 3 {"structuredContent": {"roots": {"roots": []}, "note": {"action":
                 "accept", "content": {"note": "Nice."}}}}
             > 4 tools/call {%(order)s}   < $f elicitation/create {}
-            > $f {"action": "cancel"}    < 4 {"content": [{"text": "not sold: cancel"}]}
+            > $f {"action": "cancel"}    < 4 = "not sold: cancel"
             > 5 prompts/get {"name": "letter"}   < $g elicitation/create {}
             > $g -32042 "go away"        < 5 -32042 "go away"
             """ % {"order": ORDER}, era="legacy")
@@ -4760,7 +4747,7 @@ class Test11Questions(unittest.TestCase):
             """ % (n, method, n) for n, method in enumerate((
                 "roots/list", "sampling/createMessage", "elicitation/create",
                 "elicitation/create", "roots/list")))
-        play(server, '> 1 tools/call {"name": "ask"}\n%s\n< 1 {"isError": false}'
+        play(server, '> 1 call ask\n%s\n< 1 {"isError": false}'
              % questions, era="legacy")
 
     @clause("2026-07-28/client/elicitation",
@@ -4812,11 +4799,11 @@ class Test11Questions(unittest.TestCase):
     def test_a_client_is_asked_only_what_it_declared(self):
         play(shop(), """
             > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}   < 0 {}
-            > 1 tools/call {"name": "haiku"}
+            > 1 call haiku
             < 1 -32600 "2025-06-18 it did not declare sampling.  (A handler sees"
-            > 2 tools/call {"name": "roots"}
+            > 2 call roots
             < 2 {"structuredContent": {"result": ["caught by except Exception"]}}
-            > 3 tools/call {"name": "visit"}
+            > 3 call visit
             < 3 -32600 "revision 2025-06-18 it did not declare elicitation.url"
             > 4 prompts/get {"name": "letter"}
             < $a elicitation/create {"message": "To whom?"}
@@ -4845,7 +4832,7 @@ class Test11Questions(unittest.TestCase):
                 > 1 prompts/get {"name": "letter"}   < $q elicitation/create {}
                 > notifications/cancelled {"requestId": 1}
                 < notifications/cancelled {"requestId": "$q"}
-                > 2 tools/call {"name": "ask_late"}
+                > 2 call ask_late
                 > 3 prompts/get {"name": "letter"}   < $r elicitation/create {}
                 ! change
                 < notifications/tools/list_changed
@@ -4853,7 +4840,7 @@ class Test11Questions(unittest.TestCase):
                 > $q {"action": "accept", "content": {"value": "Ann"}}
                 > $r {"action": "accept", "content": {"value": "Ada"}}
                 < 3 {"messages": [{"role": "user", "content": {"text": "Dear Ada"}}]}
-                > 4 tools/call {"name": "comment"}   < $s elicitation/create {}
+                > 4 call comment   < $s elicitation/create {}
                 > 5 modern subscriptions/listen {"notifications": {}}
                 < notifications/subscriptions/acknowledged {}
                 > EOF
@@ -4895,13 +4882,13 @@ class Test11Questions(unittest.TestCase):
             > 5 tools/call {%(order)s, "requestState": null, "inputResponses": {"size":
                 {"action": "accept", "content": {"size": "S"}}, "color": {"action":
                 "accept", "content": {"value": "blue"}}, "zip": 7}}
-            < 5 {"content": [{"text": "bill 4: S blue hat"}]}
+            < 5 = "bill 4: S blue hat"
             # an accepted form without content is an empty one
             > 6 tools/call {"name": "comment", "inputResponses":
                 {"note": {"action": "accept", "content": null}}}
-            < 6 {"content": [{"text": "{}"}]}
+            < 6 = "{}"
             # of several questions only the one without an answer is asked again
-            > 7 tools/call {"name": "survey"}
+            > 7 call survey
             < 7 {"requestState": "$s7", "inputRequests": {"roots": "...", "note":
                 "..."}}
             > 8 tools/call {"name": "survey", "requestState": "$s7", "inputResponses":
@@ -4917,10 +4904,9 @@ class Test11Questions(unittest.TestCase):
     def test_an_invalid_answer_in_a_session(self):
         """It is not asked again; a handler may catch the error."""
         play(shop(), """
-            > 1 tools/call {"name": "comment"}
-            < $a elicitation/create {"message": "Note?"}
-            > $a INVALID   < 1 {"content": [{"text": "invalid: note"}]}
-            > 2 tools/call {"name": "survey"}
+            > 1 call comment   < $a elicitation/create {"message": "Note?"}
+            > $a INVALID   < 1 = "invalid: note"
+            > 2 call survey
             <* $b roots/list
             <* $c elicitation/create {"message": "Note?"}
             > $b {"roots": []}
@@ -5089,8 +5075,7 @@ class Test12Tools(unittest.TestCase):
             play(client, "", era)
             for n, outcome in enumerate(outcomes):
                 with self.subTest(type(outcome).__name__, n=n):
-                    response = client.ask('%d tools/call {"name": "act", "arguments":'
-                                          ' {"n": %d}}' % (n, n), era)
+                    response = client.ask('%d call act {"n": %d}' % (n, n), era)
                     client.fence()
                     self.assertEqual(response["id"], n)
                     result = response.get("result", {"content": []})
@@ -5130,11 +5115,11 @@ class Test12Tools(unittest.TestCase):
         server.add_tool(lambda: mcp_min.ToolResult("x", [1]), name="bare")
         server.add_tool(lambda: [1], name="declared", output_schema={"type": "array"})
         play(server, """
-            > 1 tools/call {"name": "bare"}
+            > 1 call bare
             <M 1 {"structuredContent": [1]}
             <L 1 {"structuredContent": {"result": [1]},
                 "_meta": {"fastmcp": {"wrap_result": true}}}
-            > 2 tools/call {"name": "declared"}
+            > 2 call declared
             < 2 {"structuredContent": {"result": [1]},
                 "_meta": {"fastmcp": {"wrap_result": true}}}
             > 3 tools/list
@@ -5158,13 +5143,13 @@ class Test12Tools(unittest.TestCase):
                         name="encode")
         with quiet():
             names = play(server, """
-                > 1 tools/call {"name": "fail"}
+                > 1 call fail
                 < 1 {"isError": true, "content": [{"type": "text", "text": "$text"}]}
-                > 2 tools/call {"name": "refuse"}
+                > 2 call refuse
                 < 2 {"isError": true, "content": [{"text": "on purpose"}]}
                 > 3 prompts/get {"name": "fail"}
                 < {"id": 3, "error": {"code": -32603, "message": "$message"}}
-                > 4 tools/call {"name": "encode"}
+                > 4 call encode
                 < {"id": 4, "error": {"code": -32603, "message": "$unsent"}}
                 """, era="legacy")
         for sent in names.values():
@@ -5183,13 +5168,12 @@ class Test12Tools(unittest.TestCase):
             return iter([1, Thing()])
 
         script = """
-            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}   < 1 %s
-            > 2 tools/call {"name": "odd", "arguments": {"name": "nan"}}     < 2 %s
-            > 3 tools/call {"name": "odd", "arguments": {"name": "text"}}
-            < 3 {"structuredContent": {"x": "a"}}
-            > 4 tools/call {"name": "items"}                                 < 4 %s
+            > 1 call odd {"name": "thing"}   < 1 %s
+            > 2 call odd {"name": "nan"}     < 2 %s
+            > 3 call odd {"name": "text"}   < 3 {"structuredContent": {"x": "a"}}
+            > 4 call items                                 < 4 %s
             > 5 resources/read {"uri": "r://items"}                          < 5 %s
-            > 1 tools/call {"name": "odd", "arguments": {"name": "thing"}}   < 1 {}
+            > 1 call odd {"name": "thing"}   < 1 {}
             """
         failed = '{"isError": true, "content": [{"text": "%s"}]}'
         for strict, *expected in (
@@ -5225,8 +5209,7 @@ class Test12Tools(unittest.TestCase):
             server = Server("s")
             server.add_tool(lambda value=value: value, name="give",
                             input_schema={"type": "object"})
-            play(server, '> 1 tools/call {"name": "give"}\n< 1 %s'
-                 % json.dumps(result), era)
+            play(server, '> 1 call give\n< 1 %s' % json.dumps(result), era)
 
     def test_a_decorator_returns_its_function_and_refuses_anything_else(self):
         """An object that can be called has the name of its class."""
@@ -5363,7 +5346,7 @@ class Test12Lists(unittest.TestCase):
             ! remove
             <L notifications/tools/list_changed
             > 4 tools/list {"cursor": "$tools"}   < 4 -32602 "cursor"
-            > 5 tools/call {"name": "a"}          < 5 -32602 {"name": "a"}
+            > 5 call a          < 5 -32602 {"name": "a"}
             """, era=era, remove=lambda: server.remove_tool("a"))
 
     @needs("stateless")
@@ -5639,7 +5622,7 @@ class Test12Limits(unittest.TestCase):
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 20_000), (
                 wire(server)) as client:
             play(client, "> handshake 2025-03-26")
-            call = '%d tools/call {"name": "big"}'
+            call = '%d call big'
             client.send([message(call % n) for n in range(4)])
             errors = [response["error"]["message"] for response in client.recv()
                       if "error" in response]
@@ -5730,12 +5713,11 @@ class Test12Extras(unittest.TestCase):
 
         with quiet():
             play(server, """
-                > 2 tools/call {"name": "same", "arguments": {"value": {}}}
-                < 2 -1 "closed"
+                > 2 call same {"value": {}}   < 2 -1 "closed"
                 > 3 prompts/get {"name": "greet", "arguments": {"name": "Ada"}}
                 < 3 -32603 "forgetful"
                 """ + """
-                > 4 tools/call {"name": "one"}   < 4 {"_meta": {"description": "!"}}
+                > 4 call one   < 4 {"_meta": {"description": "!"}}
                 > 5 tools/list              < 5 {"tools": [{"description": "!"}, "..."]}
                 """ * 2, era=era)
         self.assertEqual(called, [
@@ -5767,13 +5749,12 @@ class Test12Extras(unittest.TestCase):
 
         play(server_of(check), """
             > handshake 2024-11-05
-            > 1 tools/call {"name": "check"}   < $a ping
-            > $a {}                         < 1 {"content": [{"text": "NoneType None"}]}
-            > 2 tools/call {"name": "check", "arguments": {"timeout": 0.01}}   < $b ping
+            > 1 call check   < $a ping
+            > $a {}                         < 1 = "NoneType None"
+            > 2 call check {"timeout": 0.01}   < $b ping
             < notifications/cancelled {"requestId": "$b"}
-            < 2 {"content": [{"text": "...RequestTimeout..."}]}
-            > 3 modern tools/call {"name": "check"}
-            < 3 {"content": [{"text": "McpError -32601"}]}
+            < 2 = "...RequestTimeout..."
+            > 3 modern call check   < 3 = "McpError -32601"
             """)
 
     @needs("stateless", "asyncio")
@@ -8157,8 +8138,7 @@ class TestFamiliarNames(unittest.TestCase):
                 if not cancel:
                     play(server, """
                         > handshake
-                        > 1 tools/call {"name": "same"}
-                        < 1 {"structuredContent": {"result": true}}
+                        > 1 call same   < 1 {"structuredContent": {"result": true}}
                         """)
                     server.hang_up()
                 self.assertEqual(server.exit(), 0)
@@ -8440,8 +8420,7 @@ class TestFamiliarNames(unittest.TestCase):
                 mcp_min.ElicitRequestURLParams(url="https://a/b")])
 
         play(server_of(visit), """
-            > 1 tools/call {"name": "visit"}
-            < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
+            > 1 call visit   < 1 -32042 {"elicitations": [{"url": "https://a/b"}]}
             """, era="legacy")
 
     def test_what_tests_of_programs_for_fastmcp_look_at(self):
@@ -9417,8 +9396,7 @@ class TestCommandLine(unittest.TestCase):
                          (1, b"mcp_min: OSError: stdout is closed\n"))
 
     def test_wrong_usage_is_one_line_and_status_2(self):
-        self.fails(r"error: no command 'lsit'\n$", 2,
-                   "lsit", "x")
+        self.fails(r"error: no command 'lsit'\n$", 2, "lsit", "x")
         for args in (["nope"], ["list"], ["call"], ["call", "count"], ["demo", "x"],
                      ["call", "count", "to=1", "--frob", "--", "x"], ["run", "no.py"],
                      ["list", "--mode", "1999-01-01", "x"], ["trace"], ["connect"],
@@ -9559,7 +9537,7 @@ class TestConnect(unittest.TestCase):
         for first in b"", b"0" * 64, b"GET / HTTP/1.1\r\nHost: x\r\n" + b"\r" * 50:
             with self.subTest(first):
                 sock = self.dial()
-                sock.sendall(first + raw('1 tools/call {"name": "call"}', True))
+                sock.sendall(first + raw('1 call call', True))
                 with contextlib.suppress(ConnectionError):
                     self.assertEqual(sock.recv(1), b"")
         with Client(self.connect) as client:
@@ -10183,7 +10161,7 @@ class TestRaces(unittest.TestCase):
 
         def call():
             try:
-                request = '1 tools/call {"name": "echo", "arguments": {"word": "x"}}'
+                request = '1 call echo {"word": "x"}'
                 return [client.ask(request, "modern").keys() for _ in range(400)]
             finally:
                 stop.set()
@@ -10557,15 +10535,15 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 (good.replace("[]", '[{"x": 1, "y": 2}, {"x": 1, "y": []}]'),
                  "items[1].y"),
                 (good + ', "note": 7', "note"), (good + ', "b": 7', "b")):
-            call = '> 1 tools/call {"name": "pay", "arguments": {%s}}\n' % arguments
+            call = '> 1 call pay {%s}\n' % arguments
             with self.subTest(arguments):
                 for revision in LEGACY[:3]:
                     play(server, "> handshake " + revision + "\n" + call +
                          '< 1 -32602 {"field": "%s", "issue": "..."}' % field)
         text = play(server, """
-            > 1 tools/call {"name": "pay", "arguments": {"order": 7, "b": 7}}
+            > 1 call pay {"order": 7, "b": 7}
             < 1 {"isError": true, "content": [{"text": "$text"}]}
-            > 2 modern tools/call {"name": "pay", "arguments": {"order": 7, "b": 7}}
+            > 2 modern call pay {"order": 7, "b": 7}
             < 2 {"isError": true, "content": [{"text": "$text"}]}
             """, era="legacy")["text"]
         self.assertRegex(text, r"(?s)\bitems\b.*\n.*\border\b.*\n.*\bb\b")
@@ -10646,14 +10624,13 @@ class TestSpecification(FakeServers, unittest.TestCase):
             return f"{answer.action} {answer.elicitation_id}"
 
         play(server_of(visit), """
-            > 1 tools/call {"name": "visit"}
+            > 1 call visit
             < $q elicitation/create {"mode": "url", "elicitationId": "mine"}
-            > $q {"action": "accept"}   < 1 {"content": [{"text": "accept mine"}]}
-            > 2 modern tools/call {"name": "visit"}
-            < 2 {"inputRequests": {"q": {"params": "$params"}}}
+            > $q {"action": "accept"}   < 1 = "accept mine"
+            > 2 modern call visit   < 2 {"inputRequests": {"q": {"params": "$params"}}}
             > 3 modern tools/call {"name": "visit", "inputResponses":
                 {"q": {"action": "accept"}}}
-            < 3 {"content": [{"text": "accept None"}]}
+            < 3 = "accept None"
             """, era="legacy",
             params={"mode": "url", "message": "Sign in", "url": "https://x.io"})
 
@@ -10688,7 +10665,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
 
         play(server_of(dig), """
             > 0 initialize 2025-11-25 {"capabilities": {"sampling": {}}}   < 0 {}
-            > 1 tools/call {"name": "dig"}
+            > 1 call dig
             < 1 -32600 "sampling" {"requiredCapabilities": {"sampling": {"tools": {}}}}
             > 2 modern tools/call {"name": "dig", "_meta":
                 {"@clientCapabilities": {"sampling": {}}}}
@@ -10795,8 +10772,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             wanted = {"notifications": {"resourceSubscriptions": ["zoo://sign"]}}
             stream = client.submit("subscriptions/listen", wanted)
             news = take()
-            self.assertEqual(news["method"],
-                             "notifications/subscriptions/acknowledged")
+            self.assertEqual(news["method"], "notifications/subscriptions/acknowledged")
             self.assertEqual(news["params"]["notifications"], wanted["notifications"])
             server.notify_resource_updated("zoo://sign")
             self.assertEqual(take()["params"]["uri"], "zoo://sign")
@@ -11290,12 +11266,11 @@ class TestFuzz(unittest.TestCase):
         > notifications/initialized
         > 2 ping
         > 4 tools/list {"cursor": "x"}
-        > 5 tools/call {"name": "add", "arguments": {"a": 1}}
-        > 6 tools/call {"name": "shout", "arguments": {"text": {"a": [1, {"b": []}]}}}
-        > 7 tools/call {"name": "count", "arguments": {"n": 3},
-            "_meta": {"progressToken": "t"}}
+        > 5 call add {"a": 1}
+        > 6 call shout {"text": {"a": [1, {"b": []}]}}
+        > 7 call count {"n": 3} {"_meta": {"progressToken": "t"}}
         > 8 tools/call {"name": "visit", "inputResponses": {"k": {"action": "accept"}}}
-        > 9 tools/call {"name": "tell", "arguments": {"levels": ["info"]}}
+        > 9 call tell {"levels": ["info"]}
         > 10 prompts/get {"name": "review", "arguments": {"code": "x"}}
         > 12 resources/read {"uri": "config://app"}
         > 13 resources/list
@@ -11312,8 +11287,8 @@ class TestFuzz(unittest.TestCase):
         > 19 server/discover
         > 20 subscriptions/listen {"notifications": {"toolsListChanged": true,
             "resourceSubscriptions": ["config://app"]}}
-        > 21 tools/call {"name": "grow", "arguments": {"name": "grown"}}
-        > 22 tools/call {"name": "touch", "arguments": {"uri": "config://app"}}
+        > 21 call grow {"name": "grown"}
+        > 22 call touch {"uri": "config://app"}
         > 23 nope
         """)
 
@@ -11818,14 +11793,14 @@ class TestOtherProcesses(unittest.TestCase):
         with process(self.LEAKS) as server:
             play(server, """
                 > handshake
-                > 1 tools/call {"name": "leak"}
+                > 1 call leak
                 < 1 {"isError": true, "content": [{"text": "...many open files..."}]}
-                > 2 tools/call {"name": "fail"}
+                > 2 call fail
                 < 2 {"isError": true, "content": [{"text": "...division by zero..."}]}
                 > 3 prompts/get {"name": "prompt"}   < 3 -32603 "a prompt"
-                > 4 tools/call {"name": "later"}     < 4 {"isError": true}
-                > 6 tools/call {"name": "release"}   < 6 {"isError": false}
-                > 7 tools/call {"name": "later"}
+                > 4 call later     < 4 {"isError": true}
+                > 6 call release   < 6 {"isError": false}
+                > 7 call later
                 < 7 {"isError": true, "content": [{"text": "...division by zero..."}]}
                 """)
             server.hang_up()
@@ -11855,8 +11830,7 @@ class TestOtherProcesses(unittest.TestCase):
                 play(client, """
                     > 1 prompts/get {"name": "f"}         < 1 -32603 "Mute"
                     > 2 resources/read {"uri": "s://f"}   < 2 -32603 "Mute"
-                    > 3 tools/call {"name": "f"}
-                    < 3 {"isError": true, "content": [{"text": "Mute"}]}
+                    > 3 call f   < 3 {"isError": true, "content": [{"text": "Mute"}]}
                     """, era="modern")
 
     def test_a_frozen_clock_stops_nothing(self):
@@ -12410,15 +12384,13 @@ class TestVendor(unittest.TestCase):
             play(server, """
                 > handshake
                 > 1 tools/list                                     < 1 {}
-                > 2 tools/call {"name": "ask", "arguments": {"n": 1},
-                    "_meta": {"progressToken": 7}}
+                > 2 call ask {"n": 1} {"_meta": {"progressToken": 7}}
                 < notifications/message {"data": "x"}
                 < notifications/progress {"progress": 1}
                 < $q elicitation/create {}
-                > $q {"action": "accept", "content": {"value": "tea"}}
-                < 2 {"content": [{"text": "tea"}]}
-                > 3 tools/call {"name": "fail"}                    < 3 {"isError": true}
-                > 4 tools/call {"name": "hold"}
+                > $q {"action": "accept", "content": {"value": "tea"}}   < 2 = "tea"
+                > 3 call fail                    < 3 {"isError": true}
+                > 4 call hold
                 > notifications/cancelled {"requestId": 4}
                 > 5 resources/read {"uri": "a://x"}                < 5 {}
                 > 6 prompts/get {"name": "p", "arguments": {"a": "x"}}   < 6 {}

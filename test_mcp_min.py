@@ -6705,13 +6705,11 @@ class Test14Client(unittest.TestCase):
 
     def test_a_notification_without_a_thread_for_its_handler_is_dropped(self):
         """Fails (the connection is closed) if the error reaches the reader."""
-        server = Server("s")
-
-        @server.tool
         def chat(ctx: Context) -> str:
             ctx.info("x")
             return "y"
 
+        server = server_of(chat)
         with quiet() as stderr, \
                 threads_start_if(lambda name: name != "mcp callbacks"), \
                 Client(server, log_handler=print) as client:

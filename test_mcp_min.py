@@ -2627,9 +2627,8 @@ class Test8Stdio(unittest.TestCase):
             self.assertRegex(server.stderr, "(?s)tools/call.*Traceback")
             self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
 
-    @needs("stateless", "asyncio")
+    @needs("stateless", "asyncio", "client")
     @unittest.skipUnless(os.path.exists("/dev/full"), "there is no /dev/full")
-    @needs("client")
     def test_a_full_disk_under_the_trace_stops_neither_end(self):
         """Fails (an end goes on for ever, or a server is left) if closing the trace
         raises an error, or a line that cannot be written does."""
@@ -4379,8 +4378,7 @@ class Test11Diagnostics(unittest.TestCase):
         return [linecache.getline(__file__, int(number)).strip() for number in
                 re.findall(r"test_mcp_min\.py:(\d+)", stderr.getvalue())]
 
-    @needs("asyncio", "inside")
-    @needs("turns")
+    @needs("asyncio", "inside", "turns")
     def test_a_handler_that_ignores_its_cancellation_is_reported_once(self):
         """Where it waits, not inside of `threading`, nor at the line that led there:
         on a worker, on the event loop, or on a host's thread."""
@@ -4492,8 +4490,7 @@ LIFESPAN_SERVER = textwrap.dedent("""
     """)
 
 
-@needs("asyncio")
-@needs("server")
+@needs("asyncio", "server")
 class Test11Lifespan(unittest.TestCase):
     """The lifespan: a context manager that is open as long as the server runs."""
 
@@ -4546,13 +4543,11 @@ class Test11Lifespan(unittest.TestCase):
                 self.assertRaises(error, server.serve, io.BytesIO(), io.BytesIO())
 
 
-@needs("asyncio", "inside")
-@needs("server")
+@needs("asyncio", "inside", "server")
 class Test11RunAsync(unittest.TestCase):
     """A server within a program whose main thread runs an event loop."""
 
-    @needs("stateless", "schemas", "trace")
-    @needs("names")
+    @needs("stateless", "schemas", "trace", "names")
     def test_run_would_stop_the_loop_and_names_what_to_await(self):
         async def main(server):
             server.run()
@@ -9926,8 +9921,7 @@ class TestOwnNotifications(unittest.TestCase):
             thread.name for thread in threading.enumerate()])
 
 
-@needs("stateless", "asyncio", "trace")
-@needs("server", "client")
+@needs("stateless", "asyncio", "trace", "server", "client")
 class TestLocks(unittest.TestCase):
     """The order in which the docstring lists the locks."""
 

@@ -1774,8 +1774,7 @@ class Test7Connection(unittest.TestCase):
             self.assertLess(len(steps), 100)
 
     def test_a_call_neither_waits_for_a_log_handler_nor_fails_by_that_of_progress(self):
-        """Fails (the result comes after it) if progress is told on the thread of the
-        other handlers."""
+        """Fails (the result comes last) if one thread tells progress and the rest."""
         release, steps = gate("the log handler"), []
 
         def work(ctx: Context) -> str:
@@ -2976,8 +2975,7 @@ class Test9Stateless(unittest.TestCase):
         self.assertFalse(server._registry.subscribers)
 
     def test_no_notification_comes_before_the_acknowledgement(self):
-        """Nor after a cancellation.  Fails in some runs if a stream is registered well
-        before that."""
+        """Nor after a cancellation.  Fails in some runs if it is registered before."""
         server, stop = zoo(), threading.Event()
 
         def change():
@@ -4078,8 +4076,7 @@ class Test11AsyncHandlers(unittest.TestCase):
                                  AsyncContext, Context])
 
     def test_a_question_of_a_coroutine_ends_with_its_task_or_its_timeout(self):
-        """Fails (the client is not told, or the loop blocks) if only an answer ends a
-        question."""
+        """Fails (the client is not told, or the loop blocks) if only an answer does."""
         async def ask(ctx: AsyncContext) -> str:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(ctx.elicit("Well?", str), 0.05)
@@ -4421,8 +4418,7 @@ class Test11Diagnostics(unittest.TestCase):
 
     @needs("turns")
     def test_a_report_that_blocks_holds_up_no_reader(self):
-        """Fails (the ping comes to nothing) if the clock that reports cannot hand over
-        meanwhile."""
+        """Fails (no pong) if the clock that reports cannot hand over meanwhile."""
         server, blocked, release = lab(), threading.Event(), gate("release")
         self.addCleanup(release.set)
 
@@ -7530,8 +7526,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
     # -- timeouts
 
     def test_what_extends_a_timeout_up_to_max_timeout(self):
-        """Progress that increases, and a question to the user, but no other request of
-        the server."""
+        """Increasing progress, and a question to the user, but no other request."""
         def call(label, rules, options, timeout, error):
             client = self.fake(options, **rules)
             self.assertIsInstance(
@@ -10440,8 +10435,7 @@ INVALID_PARAMS = """ a request, and the field that the error names; L, M: in one
 
 
 class TestSpecification(FakeServers, unittest.TestCase):
-    """Sentences of the specification, and of documents that teach the protocol, on both
-    ends."""
+    """Sentences of the specification, and of what teaches it, on both ends."""
 
     @clause("2025-11-25/server/prompts",
             "Missing required arguments: `-32602` (Invalid params)")
@@ -10469,8 +10463,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
     @clause("2025-06-18/server/tools", "Invalid arguments")
     @clause("2025-11-25/server/tools", "Input validation errors")
     def test_invalid_arguments_of_a_tool_name_the_path_of_the_first_problem(self):
-        """They are an error up to 2025-06-18; later a result that the model can read,
-        with all problems."""
+        """An error up to 2025-06-18; later a result with all problems."""
         def pay(order: Spot, items: List[Spot], note: str = "") -> str:
             return "paid"
 

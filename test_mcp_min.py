@@ -242,27 +242,23 @@ class OrderedLock:
         self._lock, self.name, self.rank = lock, name, rank
         self.release_save = getattr(lock, "_release_save", lock.release)
 
-    def note(self):
+    def note(self, waits):
         held = vars(self.held).setdefault("locks", [])
-        for other in held:
-            if other is not self and other.rank >= self.rank:
-                self.wrong.append((other.name, self.name))
+        if waits:  # who does not wait cannot cause a deadlock
+            self.wrong.extend((other.name, self.name) for other in held
+                              if other is not self and other.rank >= self.rank)
         held.append(self)
 
     def acquire(self, blocking=True, timeout=-1):
         taken = self._lock.acquire(blocking, timeout)
-        if taken and blocking:
-            self.note()
-        elif taken:  # who does not wait cannot cause a deadlock
-            vars(self.held).setdefault("locks", []).append(self)
+        if taken:
+            self.note(blocking)
         return taken
 
     def release(self):
         locks = vars(self.held).get("locks", [])
         if self in locks:  # else another thread has taken it
-            locks.reverse()
-            locks.remove(self)
-            locks.reverse()
+            del locks[len(locks) - 1 - locks[::-1].index(self)]  # the last of these
         self._lock.release()
 
     def __enter__(self):
@@ -8007,6 +8003,11 @@ class TestFamiliarNames(unittest.TestCase):
         self.assertFalse(hasattr(mcp_min, "FastMPC"))
         self.assertEqual(mcp_min.get_http_headers(), {})
         self.assertIsNone(mcp_min.get_access_token())
+        self.assertIs(mcp_min.exceptions.ToolError, ToolError)
+        self.assertEqual([mcp_min.parse_scopes(value) for value in (
+            None, "a b,c", '["a"]', ["a"])], [None, ["a", "b", "c"], ["a"], ["a"]])
+        self.assertEqual(mcp_min.ElicitResult(action="decline").action, "decline")
+        self.assertIs(mcp_min.lifespan, contextlib.asynccontextmanager)
 
     def test_options_of_the_constructor(self):
         with quiet() as stderr:
@@ -8419,13 +8420,6 @@ class TestFamiliarNames(unittest.TestCase):
         self.assertEqual([one.text or one.data for one in contents],
                          ["a", b"b", "a", b"\xff"])
         self.assertEqual((resources[0].text, resources[0].name), ("a", "T"))
-
-    def test_names_of_modules_and_of_what_they_hold(self):
-        self.assertIs(mcp_min.exceptions.ToolError, ToolError)
-        self.assertEqual([mcp_min.parse_scopes(value) for value in (
-            None, "a b,c", '["a"]', ["a"])], [None, ["a", "b", "c"], ["a"], ["a"]])
-        self.assertEqual(mcp_min.ElicitResult(action="decline").action, "decline")
-        self.assertIs(mcp_min.lifespan, contextlib.asynccontextmanager)
 
 
 # The import lines by which each library runs the same program

@@ -5372,18 +5372,14 @@ class Test12Lists(unittest.TestCase):
             return ["Review this " + language, Message("assistant", Text(code)),
                     {"role": "assistant", "content": "hi"}, Text("bye")]
 
-        with wire(server) as client:  # some clients look for exactly this
-            if era == "legacy":
-                play(client, "> handshake")
-            error = client.ask('1 resources/read {"uri": "r://nothing"}', era)["error"]
-            self.assertEqual(error["data"], {"uri": "r://nothing"})
         play(server, """
             > 1 resources/read {"uri": "r://text"}
             < 1 {"contents": [{"uri": "r://text", "mimeType": "text/markdown",
                 "text": "# hi\\n", "_meta": {"ui": 1}}]}
             > 3 resources/read {"uri": "r://nothing"}
-            <L 3 -32002 {"uri": "r://nothing"}
-            <M 3 -32602 {"uri": "r://nothing"}
+            # some clients look for exactly this
+            <L {"id": 3, "error": {"code": -32002, "data": "$nothing"}}
+            <M {"id": 3, "error": {"code": -32602, "data": "$nothing"}}
             > 5 resources/read {"uri": "r://many"}
             < 5 {"contents": [{"uri": "r://a", "text": "a"}, {"uri": "r://many",
                 "blob": "aGk=", "mimeType": "application/octet-stream"}, {"uri":
@@ -5394,7 +5390,7 @@ class Test12Lists(unittest.TestCase):
                 {"role": "assistant", "content": {"type": "text", "text": "1+1"}},
                 {"role": "assistant", "content": {"type": "text", "text": "hi"}},
                 {"role": "user", "content": {"type": "text", "text": "bye"}}]}
-            """, era=era)
+            """, era=era, nothing={"uri": "r://nothing"})
         with Client(server, mode=era) as client:
             self.assertEqual(client.list_tools(), [{
                 "name": "n", "title": "T", "description": "D", "_meta": {"k": "v"},
@@ -6845,11 +6841,11 @@ class Test14AsyncClient(unittest.TestCase):
 
         async def main():
             nonlocal begun
-            for name, handler in (("elicitation", "elicitation_handler"),
-                                  ("progress", "progress_handler")):
+            for handlers in ({"elicitation_handler": endless},
+                             {"elicitation_handler": lambda *args: "yes",
+                              "progress_handler": endless}):
                 begun = asyncio.Event()
-                async with AsyncClient(self.server, mode=era, **{handler: endless},
-                                       **other[name]) as client:
+                async with AsyncClient(self.server, mode=era, **handlers) as client:
                     task = asyncio.ensure_future(client.call_tool("ask"))
                     await begun.wait()
                     task.cancel()
@@ -6858,8 +6854,6 @@ class Test14AsyncClient(unittest.TestCase):
                     self.assertEqual(len(ended.pop()), 3)
 
         begun, ended = None, []
-        other = {"elicitation": {}, "progress": {
-            "elicitation_handler": lambda *args: "yes"}}
         asyncio.run(asyncio.wait_for(main(), PATIENCE))
 
     @both_eras
@@ -8939,7 +8933,6 @@ class TestCommandLine(unittest.TestCase):
             def hang():
                 time.sleep(60)  # here
             """)
-        server = ["--", *server[1:]]
         out, err, status = cli("call", "hang", "--timeout", "2", *server)
         self.assertEqual((out, status), ("", 1))
         self.assertRegex(err, r"stderr: .* is still at .*hang.py:6\n")

@@ -219,6 +219,8 @@ def raised(job, *args, **kwargs):
     """The exception that ``job(*args, **kwargs)`` raises, or None."""
     try:
         job(*args, **kwargs)
+    except unittest.SkipTest:  # the copy lacks what the job uses
+        raise
     except Exception as error:  # noqa: BLE001
         return error
     return None
@@ -5250,6 +5252,7 @@ class Test12Foreigners(unittest.TestCase):
         return types.new_class(name, bases, exec_body=lambda namespace: (
             namespace.update({"__module__": package + ".types", **members})))
 
+    @needs("names")
     def test_another_context_is_refused_when_decorated(self):
         other = self.foreign("Context", (typing.Generic[typing.TypeVar("T")],))
         derived = type("Context", (self.foreign("Base", package="fastmcp"),), {})
@@ -5456,7 +5459,7 @@ class Test12Lists(unittest.TestCase):
                 ("Server: unknown: thread; known are: name, .*threaded.*page_size",
                  lambda: Server("s", thread=False)),
                 ("Client: unknown: tiemout; known are: " + ", ".join(
-                    Client.__init__.__kwdefaults__),
+                    Client.__init__.__kwdefaults__ or ()),
                  lambda: Client("x.py", tiemout=5)),
                 ("one of debug, info", lambda: Client(["x"], log_level="bogus")),
                 ("mode.*" + LATEST, lambda: connect(server, mode="medieval")),

@@ -52,9 +52,9 @@ The file is read from top to bottom; only annotations use names of a later secti
     2  Errors        exceptions, and the error objects of JSON-RPC
     3  Messages      JSON-RPC: bytes <-> messages, ids, responses
     4  Threads, streams, diagnostics   a thread pool, a clock, lines of a stream
-    5  Validation    JSON Schema: read once into nodes, then applied
-    6  Content       values -> content blocks, and the results that carry them
-    7  Connection    what is in flight: tables, cancellation, progress, reading
+    5  Content       values -> content blocks, and the results that carry them
+    6  Connection    what is in flight: tables, cancellation, progress, reading
+    7  Validation    JSON Schema: read once into nodes, then applied
 
     Part II: a server
     8  Stdio, serving  descriptors 0 and 1, signals; who reads, batches, the end
@@ -72,20 +72,21 @@ The file is read from top to bottom; only annotations use names of a later secti
     16 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
     17 Stateless, of a client  the probe, "input required", streams
     18 More schemas  the rest of JSON Schema 2020-12, draft-07
-    19 Coroutines    how a thread and an event loop wait for each other
-    20 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    21 Inside an application  the thread of a host, a port for hosts
-    22 Inside an application, of a client  handlers on the thread that waits
-    23 Trace         the lines that cross, on stderr or in a file
-    24 Turns of reading  the reader runs handlers; who goes on is reported
-    25 The server    part II and its chapters, put together
-    26 The client   part III and its chapters, put together
-    27 Coroutines of a client  AsyncClient
-    28 Familiar names  FastMCP's and the official SDK's spellings
-    29 Command line  the program in this file
+    19 Schemas of a client  answers to forms and results of tools are validated
+    20 Coroutines    how a thread and an event loop wait for each other
+    21 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    22 Inside an application  the thread of a host, a port for hosts
+    23 Inside an application, of a client  handlers on the thread that waits
+    24 Trace         the lines that cross, on stderr or in a file
+    25 Turns of reading  the reader runs handlers; who goes on is reported
+    26 The server    part II and its chapters, put together
+    27 The client   part III and its chapters, put together
+    28 Coroutines of a client  AsyncClient
+    29 Familiar names  FastMCP's and the official SDK's spellings
+    30 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
-9 and 13; to debug a hang, 4, 7 and 8.  Each section begins with its idea.
+9 and 13; to debug a hang, 4, 6 and 8.  Each section begins with its idea.
 "(server/tools)" names a page of modelcontextprotocol.io/specification.
 
 How a call travels, from part I on.  A client writes this line to a server's stdin:
@@ -181,7 +182,7 @@ not write, call a user's code, or wait (but for a thread to start).  Those in th
 rows are leaf locks:
 
     Outbox.writing            the stream: one thread writes
-    Connection.lock           all of its state: the head of section 7 lists it
+    Connection.lock           all of its state: the head of section 6 lists it
     Trace._lock               its table of requests  [trace]
     ThreadPool._lock, writing_stderr    their own
 
@@ -236,7 +237,7 @@ secret.  (chapter: inside)
 A client (part III) starts the command that it is given, with few environment variables
 and no shell, and ends it with its process group; load_config reads the file that it is
 given.  It opens no socket.  A server is a program: start only what you would run by
-hand.  What it sends is bounded (see Client), and its regular expressions are not run.
+hand.  What it sends is bounded (see Client).
 
 To extend a server (part II) from outside: a transport is two binary streams, given to
 Server.serve; a method or a notification is a function under Server.method; what is to
@@ -323,9 +324,9 @@ def __getattr__(name: str) -> Any:
 
 
 # == Part I: the protocol ==============================================================
-# What both ends share: the facts of the specification, JSON-RPC messages, validation,
-# content, and a connection with all that is in flight on it.  Every copy has this part;
-# it needs no other.
+# What both ends share: the facts of the specification, JSON-RPC messages, content, and a
+# connection with all that is in flight on it.  Every copy has this part, but for the
+# last section; it needs no other.
 
 # -- 1. Vocabulary ---------------------------------------------------------------------
 # The tables of the specification, as data.  Pages are those of
@@ -1213,663 +1214,7 @@ def require_sync(*functions: Handler | None) -> None:
                             "and the handlers of a client are plain functions")
 
 
-# -- 5. Validation ---------------------------------------------------------------------
-# A schema is read once, into a tree of Nodes.  To apply a node to a value is an
-# Evaluation: it finds Problems, replaces text by the JSON in it where other JSON is
-# asked for, and makes the object that the value stands for.
-#
-# One table, KEYWORDS, says what the argument of each keyword may be and how it is
-# applied.  It has what most hints and forms make of JSON Schema 2020-12.  Others are
-# refused, or ignored if they only annotate.
-
-__all__ += ["validate", "SchemaError"]
-
-MAX_NESTING = 200     # of the JSON in a text
-MAX_STEPS = 500_000   # of one validation: about a second; a step applies a schema
-LOOK_COST = 0.05      # steps for each part, name or character that is looked at
-MAX_FOUND = 10_000    # problems of a value that are counted
-MAX_PROBLEMS = 20     # and listed
-MAX_CHOICES = 100     # listed in a problem; more are counted
-MAX_TEXT = 2000       # characters of what a problem says
-Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
-MISSING: Any = object()   # marks an absent default or value
-UNSTATED: Any = object()  # marks a default that the schema does not state
-
-
-class SchemaError(Error, ValueError):
-    """A schema cannot be used.
-
-    It is malformed or of another dialect, a reference leads out of the document, or to
-    apply it is more work than the limits above allow.
-    """
-
-
-class Problem(namedtuple("Problem", "path text value", defaults=(MISSING,))):
-    """What is wrong with a part of a value; the message is formatted when it is read.
-
-    text: what was expected; without `value` the whole message.
-    """
-
-    @property
-    def field(self) -> str:
-        """The place of the part: `user.tags[1]`, or "" for the value as a whole."""
-        text = ""
-        for key in self.path:
-            if isinstance(key, int):
-                text += f"[{key}]"
-            else:
-                text += f".{key:.60}"
-        return " ".join(text.split()).lstrip(".")
-
-    @property
-    def issue(self) -> str:
-        if self.value is MISSING:
-            return str(self.text)
-        return f"expected {self.text}, got {quote(self.value)}"
-
-    def __str__(self) -> str:
-        return " ".join(f"{self.field}: {self.issue}".split()).lstrip(": ")
-
-
-def validate(value: object, schema: object) -> list[str]:
-    """Return a readable line for each problem of `value`; [] if it matches `schema`.
-
-    Validates as JSON Schema 2020-12 says; `format` only annotates.  Work is bounded,
-    except that Python's `re` cannot be stopped: a hostile `pattern` can take
-    exponential time.
-
-    Raises:
-        SchemaError: the schema cannot be used, or takes over a second to apply.
-    """
-    return Validator(schema).problems(value)
-
-
-# Values as JSON Schema sees them.
-
-JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number",
-              str: "string", list: "array", tuple: "array", dict: "object"}
-
-
-def json_type(value: object) -> str:
-    """The name of a value's type; of an integer "number"."""
-    if isinstance(value, float) and not abs(value) < INFINITE:
-        return "unknown type"
-    for cls in type(value).__mro__:
-        if cls in JSON_TYPES:
-            return JSON_TYPES[cls]
-    return "unknown type"
-
-
-def json_in_text(text: str, types: Iterable[str]) -> object:
-    """The JSON that a text contains, if it is of one of these types; or the text."""
-    if text != text.strip():
-        return text
-    try:  # as strict as for a message
-        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
-    except McpError:
-        return text
-    if content is None:  # "null" is not taken for null
-        return text
-    if type(content) is int and "integer" in types:  # nor is "5.0" for an integer
-        return content
-    return content if JSON_TYPES[type(content)] in types else text
-
-
-def show(value: object) -> str:
-    """A value in a short line of JSON."""
-    if isinstance(value, (str, list)):
-        value = value[:80]
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    if len(text) > 60:
-        text = text[:59] + "…"
-    return text
-
-
-def quote(value: object) -> str:
-    """Like `show`, but a container is named by its type only: it may hold secrets."""
-    kind = json_type(value)
-    return f"an {kind}" if kind in ("array", "object") else show(value)
-
-
-def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
-    """The texts of items; of very many, only of the first."""
-    items = [*items]
-    texts = [text(item) for item in items[:most]]
-    if len(items) > most:
-        texts.append(f"… and {len(items) - most} more")
-    return texts
-
-
-def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
-    """The texts of choices, each cut; of very many, only of the first."""
-    texts = first_texts(choices, MAX_CHOICES, lambda choice: text(choice)[:60])
-    return ", ".join(texts) or "none"
-
-
-write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
-
-
-def mark(value: object) -> str:
-    """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
-
-    The hashes of text are salted, so nobody can craft values whose hashes collide.
-    """
-    text = write_sorted(value)
-    if "." in text or "e" in text:
-        text = write_sorted(json.loads(text, parse_float=integer_or_float))
-    return text
-
-
-def integer_or_float(digits: str) -> float:
-    number = float(digits)
-    return int(number) if number % 1 == 0 else number
-
-
-def with_parts(whole: Any, parts: dict[Any, Any]) -> Any:
-    """An object or a list, or a copy of it in which these parts are replaced."""
-    if parts:
-        whole = whole.copy()
-    for key, part in parts.items():
-        whole[key] = part
-    return whole
-
-
-# Reading.
-
-DIALECTS = ["//json-schema.org/draft/2020-12/schema"]
-ANY = "any"
-FALSE: Json = {"not": {}}  # the schema `false`
-CLASSES: Any = {  # see Node.accepts; a float must be finite, too
-    (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
-    ("number",): float, ("object",): dict, ("array",): list}
-
-
-class Node(dict):  # type: ignore[type-arg]
-    """A schema that was read: its keywords, with nodes for the schemas in them.
-
-    source: the schema as it was written.  base: its URI.  size: how many names and
-    schemas it has.  accepts: a class all of whose instances match unchanged (`object`:
-    any value), or None; it saves the evaluation of such a part.
-    """
-
-    base = ""
-
-    def __init__(self, keywords: Json, source: Json) -> None:
-        super().__init__(keywords)
-        self.source = source
-        self.make: Any = getattr(source, "make", None)
-        self.optional = getattr(source, "optional", False)
-        self.make_validates = getattr(source, "make_validates", False)
-        self.types: list[str] = self.get("type", [])
-        self.size = sum(len(argument) for argument in self.values()
-                        if isinstance(argument, (list, dict)))
-
-    @cached_property
-    def applied(self) -> list[tuple[str, Any, str]]:
-        """The keywords to apply, in order: for which type, how, and the name."""
-        rows = [KEYWORDS[name] for name in self if KEYWORDS[name].apply]
-        rows.sort(key=operator.attrgetter("rank"))
-        return [(row.kind, row.apply, row.name) for row in rows]
-
-    @cached_property
-    def accepts(self) -> Any:
-        if self.applied or self.make not in (None, int, float):
-            return None
-        return CLASSES.get((*self.types,))
-
-    def takes(self, value: Any) -> bool:
-        """True if its class alone proves that a value matches unchanged."""
-        if self.accepts is not type(value):
-            return self.accepts is object
-        # value - value is not 0 for infinity and NaN
-        return self.accepts is not float or value - value == 0.0
-
-    @cached_property
-    def flat(self) -> Json:
-        """The properties of an object, if it asks for nothing but their types."""
-        known = {"type", "properties", "required", "additionalProperties"}
-        properties: Json = self.get("properties", {})
-        return properties if self.keys() <= known and not self.make else {}
-
-    def fits(self, value: object) -> bool:
-        """True if the classes of a value and its parts prove that it matches unchanged.
-
-        A shortcut for the arguments of most calls.
-        """
-        if not self.flat or type(value) is not dict or "object" not in self.types:
-            return self.takes(value)
-        for name, part in value.items():
-            node = self.flat.get(name)
-            if node is None or not node.takes(part):
-                return False
-        return all(name in value for name in self.get("required", ()))
-
-
-class Budget:
-    """The work that is left for a validation.  Only what the peer sent is bounded.
-
-    every: all branches of `anyOf` count, not only the first that matches.
-    """
-
-    def __init__(self, bounded: bool = True, every: bool = False) -> None:
-        self.steps: float = MAX_STEPS if bounded else INFINITE
-        self.every = every
-
-    def spend(self, looks: int) -> None:
-        """Count a step, and what is looked at in it."""
-        self.steps -= 1 + looks * LOOK_COST
-        if self.steps < 0:
-            raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
-
-
-class SchemaReader:
-    """Makes the nodes of one schema document.  SchemaError: it is a bad one."""
-
-    def __init__(self, foreign: bool) -> None:
-        self.foreign = foreign
-        self.every = False  # see Budget
-
-    def read_document(self, document: object) -> Node:
-        """Check a schema, as any value is checked, and read it."""
-        for problem in Evaluation(SCHEMA, document, Budget()).run().problems:
-            raise SchemaError(str(problem))
-        return self.read(document)
-
-    def read(self, schema: Any) -> Node:
-        if isinstance(schema, bool):
-            schema = {} if schema else FALSE
-        return self.node(self.translate(schema), schema)
-
-    def translate(self, source: Json) -> Json:
-        """Check `$schema`; return the schema in the keywords of the table."""
-        if "$schema" in source:
-            name = str(source["$schema"]).rpartition(":")[2].rstrip("#")
-            absent = "".join(map(left_out, name.split("/")))
-            if name not in DIALECTS:
-                known = ", ".join(DIALECTS)
-                raise SchemaError(absent or f"$schema: expected a known dialect "
-                                  f"({known}), got {show(source['$schema'])}")
-        keywords = {**source}
-        if self.foreign:
-            keywords.pop("pattern", None)
-        return keywords
-
-    def node(self, keywords: Json, source: Json) -> Node:
-        arguments = {}
-        for name, argument in keywords.items():
-            if name in KEYWORDS:
-                arguments[name] = self.argument(argument, KEYWORDS[name].expected)
-            elif name in LEFT_OUT:
-                raise SchemaError(left_out(name))
-        return Node(arguments, source)
-
-    def argument(self, argument: Any, expected: Node) -> Any:
-        """What a node has for the argument of a keyword."""
-        if expected is SCHEMA:
-            return self.read(argument)
-        if expected is SCHEMAS:
-            return [*map(self.read, argument)]
-        if expected is SCHEMA_MAP:
-            return {name: self.read(part) for name, part in argument.items()}
-        if expected is CHOICES:
-            return read_choices(argument)
-        if expected is CHOICE:
-            return read_choices([argument])
-        if expected is TYPES and isinstance(argument, str):
-            return [argument]
-        return argument
-
-
-# Applying.
-
-
-class Evaluation:
-    """A node that is applied to a value.
-
-    problems: what is wrong with the value.  lenient: text that does not match is
-    replaced by the JSON in it if that is of a type that does.  value: the value after
-    this.  result: the object that it stands for.  evaluated: the names or indices that
-    a keyword has applied to; others apply to the rest.
-    """
-
-    __slots__ = ("budget", "evaluated", "lenient", "node", "outer", "path", "problems",
-                 "result", "value")
-
-    def __init__(self, node: Node, value: Any, budget: Budget, lenient: bool = False,
-                 path: Path = (), outer: Evaluation | None = None) -> None:
-        self.node = node
-        self.value = self.result = value
-        self.budget = budget
-        self.lenient = lenient
-        self.path = path
-        self.outer = outer
-        self.problems: list[Problem] = []
-        self.evaluated: set[str | int] = set()
-
-    def run(self) -> Evaluation:
-        """Apply the node, set the attributes, and return self."""
-        node, value = self.node, self.value
-        self.budget.spend(node.size)
-        if value is None and node.optional:
-            return self
-        if node.make_validates and self.lenient:
-            with suppress(Exception):  # then the schema finds out what is wrong
-                self.result = node.make(value)
-                return self
-        kind = self.convert_to(node.types)
-        if kind:
-            for applies_to, apply, keyword in node.applied:
-                if applies_to in (kind, ANY):
-                    apply(self, node[keyword])
-        if node.make and not self.problems:
-            self.construct()
-        return self
-
-    def convert_to(self, types: list[str]) -> str:
-        """Return the type of the value; "" if it is none of these."""
-        value = self.value
-        if self.lenient and types and isinstance(value, str) and "string" not in types:
-            self.budget.spend(len(value))
-            self.value = self.result = value = json_in_text(value, types)
-        kind = json_type(value)
-        if not types or kind in types:
-            return kind
-        if kind == "number" and "integer" in types and value % 1 == 0:
-            return kind
-        self.refuse(" or ".join(types), value)
-        return ""
-
-    def construct(self) -> None:
-        try:
-            self.result = self.node.make(self.result)
-        except Exception as error:  # of user code, such as __post_init__
-            source = self.node.source
-            form = source.get("format") or source.get("contentEncoding")
-            if form:
-                self.refuse(form, self.value)
-            else:
-                self.refuse(str(error)[:200] or type(error).__name__)
-
-    def apply(self, node: Node, value: object, *key: str | int,
-              lenient: bool = False) -> Evaluation:
-        path = (*self.path, *key)
-        return Evaluation(node, value, self.budget, lenient, path, self).run()
-
-    def refuse(self, text: str, actual: object = MISSING, *key: str | int) -> None:
-        """Note a problem of the value, or of its part under a key."""
-        text = text[:MAX_TEXT]
-        self.budget.spend(len(text))
-        if len(self.problems) < MAX_FOUND:
-            self.problems.append(Problem((*self.path, *key), text, actual))
-
-    def mark(self, value: object) -> str:
-        text = mark(value)
-        self.budget.spend(len(text))
-        return text
-
-    # -- parts of the value
-
-    def apply_to_parts(self, parts: Iterable[tuple[str | int, Node]]) -> None:
-        """Apply nodes to parts of the value, by name or index."""
-        values, results = {}, {}
-        for key, node in parts:
-            part = self.value[key]
-            self.evaluated.add(key)
-            if node.takes(part):
-                continue
-            path = (*self.path, key)
-            other = Evaluation(node, part, self.budget, self.lenient, path, self).run()
-            self.problems += other.problems
-            if len(self.problems) > MAX_FOUND:
-                break
-            if other.value is not part:
-                values[key] = other.value
-            if other.result is not part:
-                results[key] = other.result
-        if results:
-            self.value = with_parts(self.value, values)
-            self.result = with_parts(self.result, results)
-
-    def apply_to_properties(self, properties: dict[str, Node]) -> None:
-        self.apply_to_parts((name, node) for name, node in properties.items()
-                            if name in self.value)
-
-    def apply_to_others(self, node: Node) -> None:
-        """Apply a node to every part that no keyword has applied to."""
-        self.budget.spend(len(self.value))
-        keys: Any = self.value
-        if not isinstance(keys, dict):
-            keys = range(len(keys))
-        keys = [key for key in keys if key not in self.evaluated]
-        if node.source != FALSE or not isinstance(self.value, dict):
-            self.apply_to_parts((key, node) for key in keys)
-        elif keys:
-            known = join_first(self.node.get("properties", ()), str)
-            for name in keys[:MAX_FOUND]:
-                self.refuse(f"unknown; known are: {known}", MISSING, name)
-
-    def require(self, names: list[str], reason: str = "required") -> None:
-        for name in names:
-            if name not in self.value:
-                self.refuse(f"missing ({reason})", MISSING, name)
-
-    def check_unique(self, wanted: bool) -> None:
-        if wanted and len({*map(self.mark, self.value)}) < len(self.value):
-            self.refuse("items that differ", self.value)
-
-    # -- the same value
-
-    def check_choice(self, choices: tuple[set[str], str]) -> None:
-        marks, text = choices
-        if not self.problems and self.mark(self.value) not in marks:
-            self.refuse(text, self.value)
-
-    def apply_not(self, node: Node) -> None:
-        if not self.apply(node, self.value).problems:
-            self.refuse("not allowed")
-
-    def take(self, other: Evaluation) -> None:
-        """Take over what another evaluation of the same value has found."""
-        self.problems += other.problems
-        self.evaluated |= other.evaluated
-        if other.result is not self.value:
-            self.result = other.result
-        self.value = other.value
-
-    def apply_any(self, nodes: list[Node]) -> None:
-        self.choose(nodes, self.budget.every)
-
-    def apply_one(self, nodes: list[Node]) -> None:
-        count = self.choose(nodes, True)
-        if count > 1:
-            self.refuse("one alternative to fit", count)
-
-    def choose(self, nodes: list[Node], every: bool) -> int:
-        """Take the first branch that matches, or every one; return how many.
-
-        A value that matches a branch as it is stays so, although it could be converted
-        for one that comes before.
-        """
-        for lenient in sorted({False, self.lenient}):
-            failed = []
-            for node in nodes:
-                branch = self.apply(node, self.value, lenient=lenient)
-                if branch.problems:
-                    failed.append(branch.problems)
-                    continue
-                self.take(branch)
-                if not every:
-                    return 1
-            if len(failed) < len(nodes):
-                return len(nodes) - len(failed)
-        self.take_best(failed)
-        return 0
-
-    def take_best(self, failed: list[list[Problem]]) -> None:
-        """Take the problems of the branch with the fewest, of those that fail in parts.
-
-        If all fail as a whole, report what each expects.
-        """
-        within = []
-        for problems in failed:
-            if problems[0].value is MISSING or problems[0].path != self.path:
-                within.append(problems)
-        if within:
-            fewest = min(within, key=len)
-            self.problems += fewest
-        else:
-            texts = dict.fromkeys(problems[0].text for problems in failed)
-            self.refuse(" or ".join(texts), self.value)
-
-
-def compared(holds: Callable[[Any, Any], bool],
-             text: str) -> Callable[[Evaluation, Any], None]:
-    """Make the check that the value, or its length, has a relation to a limit."""
-    def check(evaluation: Evaluation, limit: Any) -> None:
-        size = evaluation.value
-        if hasattr(size, "__len__"):
-            size = len(size)
-        if not holds(size, limit):
-            evaluation.refuse(text.format(show(limit)), size)
-
-    return check
-
-
-class Keyword(namedtuple("Keyword", "name kind expected apply rank",
-                         defaults=(None, 0))):
-    """A keyword of JSON Schema.
-
-    kind: the type of the values that it is for; `ANY`: it applies in place.  expected:
-    a node that its argument must match.  apply: how it is applied; None: others look it
-    up.  rank: lower ones come first, as `items` applies to what others have left.
-    """
-
-
-def read_choices(choices: list[Any]) -> tuple[set[str], str]:
-    """The marks of the choices, and the text for the problem."""
-    text = join_first(choices)
-    if len(choices) > 1:
-        text = f"one of {text}"
-    return {*map(mark, choices)}, text
-
-
-def list_of(node: Node) -> Node:
-    return Node({"type": ["array"], "items": node}, {})
-
-
-def map_of(node: Node) -> Node:
-    return Node({"type": ["object"], "additionalProperties": node}, {})
-
-
-# What the argument of a keyword may be.
-BOOLEAN = Node({"type": ["boolean"]}, {})
-STRING = Node({"type": ["string"]}, {})
-NUMBER = Node({"type": ["number"]}, {})
-COUNT = Node({"type": ["integer"], "minimum": 0}, {})
-TYPE = Node({"enum": read_choices(
-    ["null", "boolean", "integer", "number", "string", "array", "object"])}, {})
-TYPES = Node({"anyOf": [TYPE, list_of(TYPE)]}, {})
-CHOICE = Node({}, {})
-CHOICES = list_of(CHOICE)
-SCHEMA = Node({"type": ["object", "boolean"], "properties": {}}, {})
-SCHEMAS = list_of(SCHEMA)
-SCHEMA_MAP = map_of(SCHEMA)
-KEYWORDS: dict[str, Keyword] = {}
-IN_PLACE_KEYWORDS: set[str] = set()
-
-
-def add_keywords(*rows: Any) -> None:
-    for row in rows:
-        keyword = Keyword(*row)
-        KEYWORDS[keyword.name] = keyword
-        SCHEMA["properties"][keyword.name] = keyword.expected
-        if keyword.apply and keyword.kind == ANY:
-            IN_PLACE_KEYWORDS.add(keyword.name)
-
-
-# Ranks: 0 the value as a whole, 1 its parts, 2 parts that are left, 3 the same value
-# again, 4 in place.
-add_keywords(
-    ("type", ANY, TYPES),
-    ("maximum", "number", NUMBER, compared(operator.le, "at most {}")),
-    ("minimum", "number", NUMBER, compared(operator.ge, "at least {}")),
-    ("exclusiveMaximum", "number", NUMBER, compared(operator.lt, "less than {}")),
-    ("exclusiveMinimum", "number", NUMBER, compared(operator.gt, "more than {}")),
-    ("maxLength", "string", COUNT, compared(operator.le, "at most {} characters")),
-    ("minLength", "string", COUNT, compared(operator.ge, "at least {} characters")),
-    ("maxItems", "array", COUNT, compared(operator.le, "at most {} items")),
-    ("minItems", "array", COUNT, compared(operator.ge, "at least {} items")),
-    ("maxProperties", "object", COUNT, compared(operator.le, "at most {} properties")),
-    ("minProperties", "object", COUNT, compared(operator.ge, "at least {} properties")),
-    ("required", "object", list_of(STRING), Evaluation.require),
-    ("properties", "object", SCHEMA_MAP, Evaluation.apply_to_properties, 1),
-    ("additionalProperties", "object", SCHEMA, Evaluation.apply_to_others, 2),
-    ("items", "array", SCHEMA, Evaluation.apply_to_others, 2),
-    ("uniqueItems", "array", BOOLEAN, Evaluation.check_unique, 3),
-    ("enum", ANY, CHOICES, Evaluation.check_choice, 3),
-    ("const", ANY, CHOICE, Evaluation.check_choice, 3),
-    ("not", ANY, SCHEMA, Evaluation.apply_not, 4),
-    ("anyOf", ANY, SCHEMAS, Evaluation.apply_any, 4),
-    ("oneOf", ANY, SCHEMAS, Evaluation.apply_one, 4))
-
-
-class Validator:
-    """A schema document that was read.  SchemaError: it cannot be used.
-
-    foreign: it came from the peer.  Then its regular expressions are not run, because
-    Python's `re` cannot be stopped; names and texts are taken to match them.
-    """
-
-    reader: ClassVar[type[SchemaReader]] = SchemaReader
-
-    def __init__(self, document: object, foreign: bool = False) -> None:
-        reader = self.reader(foreign)
-        try:
-            encode(document)  # TypeError or ValueError: it is not JSON
-            self._root = reader.read_document(document)
-        except SchemaError:
-            raise
-        except RecursionError:
-            raise SchemaError("the schema nests too deeply") from None
-        except (TypeError, ValueError) as error:
-            raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
-        self._every = reader.every
-
-    def problems(self, value: object, bounded: bool = True) -> list[str]:
-        """A readable line for each problem.  SchemaError: it is too much work."""
-        if self._root.fits(value):
-            return []
-        problems = self._evaluate(value, Budget(bounded, self._every)).problems
-        return first_texts(problems, MAX_PROBLEMS, str)
-
-    def _evaluate(self, value: object, budget: Budget,
-                  lenient: bool = False) -> Evaluation:
-        try:
-            return Evaluation(self._root, value, budget, lenient).run()
-        except RecursionError:
-            raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
-
-
-class OutputSchema:
-    """The output schema of a tool, or None, and the validation of results with it."""
-
-    def __init__(self, schema: Json | None, foreign: bool = False) -> None:
-        self.schema = schema
-        self.wrapped = WRAPS_RESULT in (schema or ())
-        self._foreign = foreign
-
-    @cached_property
-    def _validator(self) -> Validator:
-        return Validator(self.schema, self._foreign)
-
-    def problems(self, value: object) -> list[str]:
-        """A readable line for each problem; a schema that cannot be used is one."""
-        try:  # only what came from the peer is counted
-            return self._validator.problems(value, bounded=self._foreign)
-        except SchemaError as error:
-            return [str(error)]
-
-# -- 6. Content ------------------------------------------------------------------------
+# -- 5. Content ------------------------------------------------------------------------
 # Content is JSON as it is sent: dict subclasses with camelCase keys, whose fields are
 # attributes too.  A plain dict that a handler returns is data, not a content block.
 
@@ -2107,7 +1452,7 @@ class Elicited:
         return f"Elicited({self.action!r}, {self.content!r})"
 
 
-# -- 7. Connection ---------------------------------------------------------------------
+# -- 6. Connection ---------------------------------------------------------------------
 # One end of a JSON-RPC connection: what a client needs; section 8 adds a server's.
 # One lock, Connection.lock, guards its state: both tables of requests and what they
 # cost, the queue of lines, `ending` and `closed`.  The parts are small classes with one
@@ -2937,6 +2282,655 @@ class Connection:
                 tap.close()
         finally:
             self.session.on_close()
+
+
+# -- 7. Validation ---------------------------------------------------------------------
+# Of part II, or chapter schemas.
+#
+# A schema is read once, into a tree of Nodes.  To apply a node to a value is an
+# Evaluation: it finds Problems, replaces text by the JSON in it where other JSON is
+# asked for, and makes the object that the value stands for.
+#
+# One table, KEYWORDS, says what the argument of each keyword may be and how it is
+# applied.  It has what most hints and forms make of JSON Schema 2020-12.  Others are
+# refused, or ignored if they only annotate.
+
+__all__ += ["validate", "SchemaError"]
+
+MAX_NESTING = 200     # of the JSON in a text
+MAX_STEPS = 500_000   # of one validation: about a second; a step applies a schema
+LOOK_COST = 0.05      # steps for each part, name or character that is looked at
+MAX_FOUND = 10_000    # problems of a value that are counted
+MAX_PROBLEMS = 20     # and listed
+MAX_CHOICES = 100     # listed in a problem; more are counted
+MAX_TEXT = 2000       # characters of what a problem says
+Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
+MISSING: Any = object()   # marks an absent default or value
+UNSTATED: Any = object()  # marks a default that the schema does not state
+
+
+class SchemaError(Error, ValueError):
+    """A schema cannot be used.
+
+    It is malformed or of another dialect, a reference leads out of the document, or to
+    apply it is more work than the limits above allow.
+    """
+
+
+class Problem(namedtuple("Problem", "path text value", defaults=(MISSING,))):
+    """What is wrong with a part of a value; the message is formatted when it is read.
+
+    text: what was expected; without `value` the whole message.
+    """
+
+    @property
+    def field(self) -> str:
+        """The place of the part: `user.tags[1]`, or "" for the value as a whole."""
+        text = ""
+        for key in self.path:
+            if isinstance(key, int):
+                text += f"[{key}]"
+            else:
+                text += f".{key:.60}"
+        return " ".join(text.split()).lstrip(".")
+
+    @property
+    def issue(self) -> str:
+        if self.value is MISSING:
+            return str(self.text)
+        return f"expected {self.text}, got {quote(self.value)}"
+
+    def __str__(self) -> str:
+        return " ".join(f"{self.field}: {self.issue}".split()).lstrip(": ")
+
+
+def validate(value: object, schema: object) -> list[str]:
+    """Return a readable line for each problem of `value`; [] if it matches `schema`.
+
+    Validates as JSON Schema 2020-12 says; `format` only annotates.  Work is bounded,
+    except that Python's `re` cannot be stopped: a hostile `pattern` can take
+    exponential time.
+
+    Raises:
+        SchemaError: the schema cannot be used, or takes over a second to apply.
+    """
+    return Validator(schema).problems(value)
+
+
+# Values as JSON Schema sees them.
+
+JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number",
+              str: "string", list: "array", tuple: "array", dict: "object"}
+
+
+def json_type(value: object) -> str:
+    """The name of a value's type; of an integer "number"."""
+    if isinstance(value, float) and not abs(value) < INFINITE:
+        return "unknown type"
+    for cls in type(value).__mro__:
+        if cls in JSON_TYPES:
+            return JSON_TYPES[cls]
+    return "unknown type"
+
+
+def json_in_text(text: str, types: Iterable[str]) -> object:
+    """The JSON that a text contains, if it is of one of these types; or the text."""
+    if text != text.strip():
+        return text
+    try:  # as strict as for a message
+        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
+    except McpError:
+        return text
+    if content is None:  # "null" is not taken for null
+        return text
+    if type(content) is int and "integer" in types:  # nor is "5.0" for an integer
+        return content
+    return content if JSON_TYPES[type(content)] in types else text
+
+
+def show(value: object) -> str:
+    """A value in a short line of JSON."""
+    if isinstance(value, (str, list)):
+        value = value[:80]
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if len(text) > 60:
+        text = text[:59] + "…"
+    return text
+
+
+def quote(value: object) -> str:
+    """Like `show`, but a container is named by its type only: it may hold secrets."""
+    kind = json_type(value)
+    return f"an {kind}" if kind in ("array", "object") else show(value)
+
+
+def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
+    """The texts of items; of very many, only of the first."""
+    items = [*items]
+    texts = [text(item) for item in items[:most]]
+    if len(items) > most:
+        texts.append(f"… and {len(items) - most} more")
+    return texts
+
+
+def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str:
+    """The texts of choices, each cut; of very many, only of the first."""
+    texts = first_texts(choices, MAX_CHOICES, lambda choice: text(choice)[:60])
+    return ", ".join(texts) or "none"
+
+
+write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
+
+
+def mark(value: object) -> str:
+    """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
+
+    The hashes of text are salted, so nobody can craft values whose hashes collide.
+    """
+    text = write_sorted(value)
+    if "." in text or "e" in text:
+        text = write_sorted(json.loads(text, parse_float=integer_or_float))
+    return text
+
+
+def integer_or_float(digits: str) -> float:
+    number = float(digits)
+    return int(number) if number % 1 == 0 else number
+
+
+def with_parts(whole: Any, parts: dict[Any, Any]) -> Any:
+    """An object or a list, or a copy of it in which these parts are replaced."""
+    if parts:
+        whole = whole.copy()
+    for key, part in parts.items():
+        whole[key] = part
+    return whole
+
+
+# Reading.
+
+DIALECTS = ["//json-schema.org/draft/2020-12/schema"]
+ANY = "any"
+FALSE: Json = {"not": {}}  # the schema `false`
+CLASSES: Any = {  # see Node.accepts; a float must be finite, too
+    (): object, ("string",): str, ("boolean",): bool, ("integer",): int,
+    ("number",): float, ("object",): dict, ("array",): list}
+
+
+class Node(dict):  # type: ignore[type-arg]
+    """A schema that was read: its keywords, with nodes for the schemas in them.
+
+    source: the schema as it was written.  base: its URI.  size: how many names and
+    schemas it has.  accepts: a class all of whose instances match unchanged (`object`:
+    any value), or None; it saves the evaluation of such a part.
+    """
+
+    base = ""
+
+    def __init__(self, keywords: Json, source: Json) -> None:
+        super().__init__(keywords)
+        self.source = source
+        self.make: Any = getattr(source, "make", None)
+        self.optional = getattr(source, "optional", False)
+        self.make_validates = getattr(source, "make_validates", False)
+        self.types: list[str] = self.get("type", [])
+        self.size = sum(len(argument) for argument in self.values()
+                        if isinstance(argument, (list, dict)))
+
+    @cached_property
+    def applied(self) -> list[tuple[str, Any, str]]:
+        """The keywords to apply, in order: for which type, how, and the name."""
+        rows = [KEYWORDS[name] for name in self if KEYWORDS[name].apply]
+        rows.sort(key=operator.attrgetter("rank"))
+        return [(row.kind, row.apply, row.name) for row in rows]
+
+    @cached_property
+    def accepts(self) -> Any:
+        if self.applied or self.make not in (None, int, float):
+            return None
+        return CLASSES.get((*self.types,))
+
+    def takes(self, value: Any) -> bool:
+        """True if its class alone proves that a value matches unchanged."""
+        if self.accepts is not type(value):
+            return self.accepts is object
+        # value - value is not 0 for infinity and NaN
+        return self.accepts is not float or value - value == 0.0
+
+    @cached_property
+    def flat(self) -> Json:
+        """The properties of an object, if it asks for nothing but their types."""
+        known = {"type", "properties", "required", "additionalProperties"}
+        properties: Json = self.get("properties", {})
+        return properties if self.keys() <= known and not self.make else {}
+
+    def fits(self, value: object) -> bool:
+        """True if the classes of a value and its parts prove that it matches unchanged.
+
+        A shortcut for the arguments of most calls.
+        """
+        if not self.flat or type(value) is not dict or "object" not in self.types:
+            return self.takes(value)
+        for name, part in value.items():
+            node = self.flat.get(name)
+            if node is None or not node.takes(part):
+                return False
+        return all(name in value for name in self.get("required", ()))
+
+
+class Budget:
+    """The work that is left for a validation.  Only what the peer sent is bounded.
+
+    every: all branches of `anyOf` count, not only the first that matches.
+    """
+
+    def __init__(self, bounded: bool = True, every: bool = False) -> None:
+        self.steps: float = MAX_STEPS if bounded else INFINITE
+        self.every = every
+
+    def spend(self, looks: int) -> None:
+        """Count a step, and what is looked at in it."""
+        self.steps -= 1 + looks * LOOK_COST
+        if self.steps < 0:
+            raise SchemaError(f"checking takes over {MAX_STEPS:,} steps")
+
+
+class SchemaReader:
+    """Makes the nodes of one schema document.  SchemaError: it is a bad one."""
+
+    every = False  # see Budget
+
+    def read_document(self, document: object) -> Node:
+        """Check a schema, as any value is checked, and read it."""
+        for problem in Evaluation(SCHEMA, document, Budget()).run().problems:
+            raise SchemaError(str(problem))
+        return self.read(document)
+
+    def read(self, schema: Any) -> Node:
+        if isinstance(schema, bool):
+            schema = {} if schema else FALSE
+        return self.node(self.translate(schema), schema)
+
+    def translate(self, source: Json) -> Json:
+        """Check `$schema`; return the schema in the keywords of the table."""
+        if "$schema" in source:
+            name = str(source["$schema"]).rpartition(":")[2].rstrip("#")
+            absent = "".join(map(left_out, name.split("/")))
+            if name not in DIALECTS:
+                known = ", ".join(DIALECTS)
+                raise SchemaError(absent or f"$schema: expected a known dialect "
+                                  f"({known}), got {show(source['$schema'])}")
+        return {**source}
+
+    def node(self, keywords: Json, source: Json) -> Node:
+        arguments = {}
+        for name, argument in keywords.items():
+            if name in KEYWORDS:
+                arguments[name] = self.argument(argument, KEYWORDS[name].expected)
+            elif name in LEFT_OUT:
+                raise SchemaError(left_out(name))
+        return Node(arguments, source)
+
+    def argument(self, argument: Any, expected: Node) -> Any:
+        """What a node has for the argument of a keyword."""
+        if expected is SCHEMA:
+            return self.read(argument)
+        if expected is SCHEMAS:
+            return [*map(self.read, argument)]
+        if expected is SCHEMA_MAP:
+            return {name: self.read(part) for name, part in argument.items()}
+        if expected is CHOICES:
+            return read_choices(argument)
+        if expected is CHOICE:
+            return read_choices([argument])
+        if expected is TYPES and isinstance(argument, str):
+            return [argument]
+        return argument
+
+
+# Applying.
+
+
+class Evaluation:
+    """A node that is applied to a value.
+
+    problems: what is wrong with the value.  lenient: text that does not match is
+    replaced by the JSON in it if that is of a type that does.  value: the value after
+    this.  result: the object that it stands for.  evaluated: the names or indices that
+    a keyword has applied to; others apply to the rest.
+    """
+
+    __slots__ = ("budget", "evaluated", "lenient", "node", "outer", "path", "problems",
+                 "result", "value")
+
+    def __init__(self, node: Node, value: Any, budget: Budget, lenient: bool = False,
+                 path: Path = (), outer: Evaluation | None = None) -> None:
+        self.node = node
+        self.value = self.result = value
+        self.budget = budget
+        self.lenient = lenient
+        self.path = path
+        self.outer = outer
+        self.problems: list[Problem] = []
+        self.evaluated: set[str | int] = set()
+
+    def run(self) -> Evaluation:
+        """Apply the node, set the attributes, and return self."""
+        node, value = self.node, self.value
+        self.budget.spend(node.size)
+        if value is None and node.optional:
+            return self
+        if node.make_validates and self.lenient:
+            with suppress(Exception):  # then the schema finds out what is wrong
+                self.result = node.make(value)
+                return self
+        kind = self.convert_to(node.types)
+        if kind:
+            for applies_to, apply, keyword in node.applied:
+                if applies_to in (kind, ANY):
+                    apply(self, node[keyword])
+        if node.make and not self.problems:
+            self.construct()
+        return self
+
+    def convert_to(self, types: list[str]) -> str:
+        """Return the type of the value; "" if it is none of these."""
+        value = self.value
+        if self.lenient and types and isinstance(value, str) and "string" not in types:
+            self.budget.spend(len(value))
+            self.value = self.result = value = json_in_text(value, types)
+        kind = json_type(value)
+        if not types or kind in types:
+            return kind
+        if kind == "number" and "integer" in types and value % 1 == 0:
+            return kind
+        self.refuse(" or ".join(types), value)
+        return ""
+
+    def construct(self) -> None:
+        try:
+            self.result = self.node.make(self.result)
+        except Exception as error:  # of user code, such as __post_init__
+            source = self.node.source
+            form = source.get("format") or source.get("contentEncoding")
+            if form:
+                self.refuse(form, self.value)
+            else:
+                self.refuse(str(error)[:200] or type(error).__name__)
+
+    def apply(self, node: Node, value: object, *key: str | int,
+              lenient: bool = False) -> Evaluation:
+        path = (*self.path, *key)
+        return Evaluation(node, value, self.budget, lenient, path, self).run()
+
+    def refuse(self, text: str, actual: object = MISSING, *key: str | int) -> None:
+        """Note a problem of the value, or of its part under a key."""
+        text = text[:MAX_TEXT]
+        self.budget.spend(len(text))
+        if len(self.problems) < MAX_FOUND:
+            self.problems.append(Problem((*self.path, *key), text, actual))
+
+    def mark(self, value: object) -> str:
+        text = mark(value)
+        self.budget.spend(len(text))
+        return text
+
+    # -- parts of the value
+
+    def apply_to_parts(self, parts: Iterable[tuple[str | int, Node]]) -> None:
+        """Apply nodes to parts of the value, by name or index."""
+        values, results = {}, {}
+        for key, node in parts:
+            part = self.value[key]
+            self.evaluated.add(key)
+            if node.takes(part):
+                continue
+            path = (*self.path, key)
+            other = Evaluation(node, part, self.budget, self.lenient, path, self).run()
+            self.problems += other.problems
+            if len(self.problems) > MAX_FOUND:
+                break
+            if other.value is not part:
+                values[key] = other.value
+            if other.result is not part:
+                results[key] = other.result
+        if results:
+            self.value = with_parts(self.value, values)
+            self.result = with_parts(self.result, results)
+
+    def apply_to_properties(self, properties: dict[str, Node]) -> None:
+        self.apply_to_parts((name, node) for name, node in properties.items()
+                            if name in self.value)
+
+    def apply_to_others(self, node: Node) -> None:
+        """Apply a node to every part that no keyword has applied to."""
+        self.budget.spend(len(self.value))
+        keys: Any = self.value
+        if not isinstance(keys, dict):
+            keys = range(len(keys))
+        keys = [key for key in keys if key not in self.evaluated]
+        if node.source != FALSE or not isinstance(self.value, dict):
+            self.apply_to_parts((key, node) for key in keys)
+        elif keys:
+            known = join_first(self.node.get("properties", ()), str)
+            for name in keys[:MAX_FOUND]:
+                self.refuse(f"unknown; known are: {known}", MISSING, name)
+
+    def require(self, names: list[str], reason: str = "required") -> None:
+        for name in names:
+            if name not in self.value:
+                self.refuse(f"missing ({reason})", MISSING, name)
+
+    def check_unique(self, wanted: bool) -> None:
+        if wanted and len({*map(self.mark, self.value)}) < len(self.value):
+            self.refuse("items that differ", self.value)
+
+    # -- the same value
+
+    def check_choice(self, choices: tuple[set[str], str]) -> None:
+        marks, text = choices
+        if not self.problems and self.mark(self.value) not in marks:
+            self.refuse(text, self.value)
+
+    def apply_not(self, node: Node) -> None:
+        if not self.apply(node, self.value).problems:
+            self.refuse("not allowed")
+
+    def take(self, other: Evaluation) -> None:
+        """Take over what another evaluation of the same value has found."""
+        self.problems += other.problems
+        self.evaluated |= other.evaluated
+        if other.result is not self.value:
+            self.result = other.result
+        self.value = other.value
+
+    def apply_any(self, nodes: list[Node]) -> None:
+        self.choose(nodes, self.budget.every)
+
+    def apply_one(self, nodes: list[Node]) -> None:
+        count = self.choose(nodes, True)
+        if count > 1:
+            self.refuse("one alternative to fit", count)
+
+    def choose(self, nodes: list[Node], every: bool) -> int:
+        """Take the first branch that matches, or every one; return how many.
+
+        A value that matches a branch as it is stays so, although it could be converted
+        for one that comes before.
+        """
+        for lenient in sorted({False, self.lenient}):
+            failed = []
+            for node in nodes:
+                branch = self.apply(node, self.value, lenient=lenient)
+                if branch.problems:
+                    failed.append(branch.problems)
+                    continue
+                self.take(branch)
+                if not every:
+                    return 1
+            if len(failed) < len(nodes):
+                return len(nodes) - len(failed)
+        self.take_best(failed)
+        return 0
+
+    def take_best(self, failed: list[list[Problem]]) -> None:
+        """Take the problems of the branch with the fewest, of those that fail in parts.
+
+        If all fail as a whole, report what each expects.
+        """
+        within = []
+        for problems in failed:
+            if problems[0].value is MISSING or problems[0].path != self.path:
+                within.append(problems)
+        if within:
+            fewest = min(within, key=len)
+            self.problems += fewest
+        else:
+            texts = dict.fromkeys(problems[0].text for problems in failed)
+            self.refuse(" or ".join(texts), self.value)
+
+
+def compared(holds: Callable[[Any, Any], bool],
+             text: str) -> Callable[[Evaluation, Any], None]:
+    """Make the check that the value, or its length, has a relation to a limit."""
+    def check(evaluation: Evaluation, limit: Any) -> None:
+        size = evaluation.value
+        if hasattr(size, "__len__"):
+            size = len(size)
+        if not holds(size, limit):
+            evaluation.refuse(text.format(show(limit)), size)
+
+    return check
+
+
+class Keyword(namedtuple("Keyword", "name kind expected apply rank",
+                         defaults=(None, 0))):
+    """A keyword of JSON Schema.
+
+    kind: the type of the values that it is for; `ANY`: it applies in place.  expected:
+    a node that its argument must match.  apply: how it is applied; None: others look it
+    up.  rank: lower ones come first, as `items` applies to what others have left.
+    """
+
+
+def read_choices(choices: list[Any]) -> tuple[set[str], str]:
+    """The marks of the choices, and the text for the problem."""
+    text = join_first(choices)
+    if len(choices) > 1:
+        text = f"one of {text}"
+    return {*map(mark, choices)}, text
+
+
+def list_of(node: Node) -> Node:
+    return Node({"type": ["array"], "items": node}, {})
+
+
+def map_of(node: Node) -> Node:
+    return Node({"type": ["object"], "additionalProperties": node}, {})
+
+
+# What the argument of a keyword may be.
+BOOLEAN = Node({"type": ["boolean"]}, {})
+STRING = Node({"type": ["string"]}, {})
+NUMBER = Node({"type": ["number"]}, {})
+COUNT = Node({"type": ["integer"], "minimum": 0}, {})
+TYPE = Node({"enum": read_choices(
+    ["null", "boolean", "integer", "number", "string", "array", "object"])}, {})
+TYPES = Node({"anyOf": [TYPE, list_of(TYPE)]}, {})
+CHOICE = Node({}, {})
+CHOICES = list_of(CHOICE)
+SCHEMA = Node({"type": ["object", "boolean"], "properties": {}}, {})
+SCHEMAS = list_of(SCHEMA)
+SCHEMA_MAP = map_of(SCHEMA)
+KEYWORDS: dict[str, Keyword] = {}
+IN_PLACE_KEYWORDS: set[str] = set()
+
+
+def add_keywords(*rows: Any) -> None:
+    for row in rows:
+        keyword = Keyword(*row)
+        KEYWORDS[keyword.name] = keyword
+        SCHEMA["properties"][keyword.name] = keyword.expected
+        if keyword.apply and keyword.kind == ANY:
+            IN_PLACE_KEYWORDS.add(keyword.name)
+
+
+# Ranks: 0 the value as a whole, 1 its parts, 2 parts that are left, 3 the same value
+# again, 4 in place.
+add_keywords(
+    ("type", ANY, TYPES),
+    ("maximum", "number", NUMBER, compared(operator.le, "at most {}")),
+    ("minimum", "number", NUMBER, compared(operator.ge, "at least {}")),
+    ("exclusiveMaximum", "number", NUMBER, compared(operator.lt, "less than {}")),
+    ("exclusiveMinimum", "number", NUMBER, compared(operator.gt, "more than {}")),
+    ("maxLength", "string", COUNT, compared(operator.le, "at most {} characters")),
+    ("minLength", "string", COUNT, compared(operator.ge, "at least {} characters")),
+    ("maxItems", "array", COUNT, compared(operator.le, "at most {} items")),
+    ("minItems", "array", COUNT, compared(operator.ge, "at least {} items")),
+    ("maxProperties", "object", COUNT, compared(operator.le, "at most {} properties")),
+    ("minProperties", "object", COUNT, compared(operator.ge, "at least {} properties")),
+    ("required", "object", list_of(STRING), Evaluation.require),
+    ("properties", "object", SCHEMA_MAP, Evaluation.apply_to_properties, 1),
+    ("additionalProperties", "object", SCHEMA, Evaluation.apply_to_others, 2),
+    ("items", "array", SCHEMA, Evaluation.apply_to_others, 2),
+    ("uniqueItems", "array", BOOLEAN, Evaluation.check_unique, 3),
+    ("enum", ANY, CHOICES, Evaluation.check_choice, 3),
+    ("const", ANY, CHOICE, Evaluation.check_choice, 3),
+    ("not", ANY, SCHEMA, Evaluation.apply_not, 4),
+    ("anyOf", ANY, SCHEMAS, Evaluation.apply_any, 4),
+    ("oneOf", ANY, SCHEMAS, Evaluation.apply_one, 4))
+
+
+class Validator:
+    """A schema document that was read.  SchemaError: it cannot be used."""
+
+    reader: ClassVar[type[SchemaReader]] = SchemaReader
+
+    def __init__(self, document: object) -> None:
+        reader = self.reader()
+        try:
+            encode(document)  # TypeError or ValueError: it is not JSON
+            self._root = reader.read_document(document)
+        except SchemaError:
+            raise
+        except RecursionError:
+            raise SchemaError("the schema nests too deeply") from None
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
+        self._every = reader.every
+
+    def problems(self, value: object, bounded: bool = True) -> list[str]:
+        """A readable line for each problem.  SchemaError: it is too much work."""
+        if self._root.fits(value):
+            return []
+        problems = self._evaluate(value, Budget(bounded, self._every)).problems
+        return first_texts(problems, MAX_PROBLEMS, str)
+
+    def _evaluate(self, value: object, budget: Budget,
+                  lenient: bool = False) -> Evaluation:
+        try:
+            return Evaluation(self._root, value, budget, lenient).run()
+        except RecursionError:
+            raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
+
+
+class OutputSchema:
+    """The output schema of a tool, or None, and the validation of results with it."""
+
+    def __init__(self, schema: Json | None) -> None:
+        self.schema = schema
+        self.wrapped = WRAPS_RESULT in (schema or ())
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self.schema)
+
+    def problems(self, value: object) -> list[str]:
+        """A readable line for each problem; a schema that cannot be used is one."""
+        try:  # only what came from the peer is counted
+            return self._validator.problems(value, bounded=False)
+        except SchemaError as error:
+            return [str(error)]
 
 
 # == Part II: a server =================================================================
@@ -5798,7 +5792,7 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 25
+#                      request has, how a function is called; put together in section 26
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
@@ -6225,9 +6219,6 @@ def answer_form(handler: Handler, params: Json) -> Json:
     content = {} if answer.content is None else answer.content
     if type(content) is not dict and len(names) == 1:  # the form asks for one value
         content = {names[0]: content}
-    problems = "; ".join(Validator(schema, foreign=True).problems(content))
-    if problems:
-        raise ValueError(f"The answer does not fit the form: {problems}")
     return {"action": answer.action, "content": content}
 
 
@@ -6302,9 +6293,6 @@ class Answers:
             return ANSWER_FUNCTIONS[key](self._handlers[key], params)
         except McpError:
             raise
-        except SchemaError as error:  # of the form
-            raise invalid_params(f"requestedSchema: {error}", "requestedSchema",
-                                 str(error)) from None
         except Exception as error:
             log_exception(f"mcp_min: answering {method} failed")
             raise McpError(INTERNAL_ERROR, "The client failed to answer") from error
@@ -6830,7 +6818,7 @@ class BaseClient:
         self._lock = threading.RLock()    # held while connecting
         self._session: BaseClientSession | None = None
         self._closed = False
-        self._outputs: dict[str, OutputSchema] = {}   # of the tools listed last
+        self._outputs: dict[str, Json] = {}  # schemas, of the tools listed last
 
     # -- connecting
     def __enter__(self: ClientT) -> ClientT:  # noqa: PYI019 - no Self before 3.11
@@ -7042,20 +7030,12 @@ class BaseClient:
         check_complete(raw)  # with extensions `request` hands over other types
         if type(raw.get("content", [])) is not list:
             raise invalid_response('"content" is not a list')
-        result, output = ToolResult.of(raw), self._outputs.get(name)
+        result = ToolResult.of(raw)
         if result.is_error and raise_on_error:
             error = ToolError(result.text)
             error.result = result
             raise error
-        if output and not result.is_error:
-            result.wrapped = output.wrapped
-            problems = "; ".join(output.problems(result.structured_content))
-            if problems:  # a warning, because an exception would hide the result
-                import warnings
-
-                text = f"tool {name}: the result does not fit its output schema: "
-                warnings.warn(escape_control(text + problems), RuntimeWarning,
-                              stacklevel=3)
+        result.wrapped = WRAPS_RESULT in self._outputs.get(name, ())
         return result
 
     # -- lists
@@ -7110,9 +7090,7 @@ class BaseClient:
     def list_tools(self, *, cursor: Any = ..., timeout: float | None = None) -> Any:
         """All tools, from all pages; or one page of them (server/tools).
 
-        Tools are dicts whose fields are attributes too.  From then on the results of
-        tools are validated; a RuntimeWarning says which do not match their output
-        schema.
+        Tools are dicts whose fields are attributes too.
 
         cursor: of a page, None for the first.  The page is returned as it came, a dict
         with `tools` and, unless it is the last, `nextCursor`: the cursor of the next.
@@ -7121,7 +7099,7 @@ class BaseClient:
         if cursor is not ...:
             tools = listed["tools"]
         outputs = {
-            str(tool.get("name")): OutputSchema(tool["outputSchema"], foreign=True)
+            str(tool.get("name")): tool["outputSchema"]
             for tool in tools if type(tool.get("outputSchema")) is dict}
         if cursor not in (None, ...):  # it adds to the pages before it
             outputs = {**self._outputs, **outputs}
@@ -7251,6 +7229,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 #   negotiate, adopt, set_up    how a session agrees on a revision, and what follows
 #   prepare             what all params have besides their own
 #   takes               notifications that are not for the user's handlers
+#   ANSWER_FUNCTIONS, _read_tool    what becomes of an answer, and of a tool's result
 #   began, wait_elsewhere, answer    what a thread does for a call, or for a question
 
 
@@ -8264,8 +8243,7 @@ class DocumentReader(SchemaReader):
     and the nodes with the same dynamic anchor, by base.
     """
 
-    def __init__(self, foreign: bool) -> None:
-        super().__init__(foreign)
+    def __init__(self) -> None:
         self._draft7 = False
         self._base = ""                    # URI of the schema that is being read
         self._nodes: dict[int, Node] = {}  # by the id of the source, which they keep
@@ -8329,11 +8307,6 @@ class DocumentReader(SchemaReader):
             if isinstance(needed, list):
                 keyword = "dependentRequired"
             keywords[keyword] = {**keywords.get(keyword, {}), name: needed}
-        if self.foreign and "patternProperties" in source:
-            patterns = keywords.pop("patternProperties")
-            others = keywords.get("additionalProperties", True)
-            # A value must match one of those that may apply.
-            keywords["additionalProperties"] = {"anyOf": [*patterns.values(), others]}
         return keywords
 
     def _find(self, base: str, reference: str) -> Node:
@@ -8394,7 +8367,90 @@ add_keywords(
     ("$anchor", ANY, STRING),
     ("$dynamicAnchor", ANY, STRING))
 
-# -- 19. Coroutines --------------------------------------------------------------------
+
+class ForeignReader(DocumentReader):
+    """Reads schemas of the peer.
+
+    Their regular expressions are not run, because Python's `re` cannot be stopped:
+    names and texts are taken to match them.
+    """
+
+    def translate(self, source: Json) -> Json:
+        keywords = super().translate(source)
+        keywords.pop("pattern", None)
+        patterns = keywords.pop("patternProperties", None)
+        if patterns is not None:
+            others = keywords.get("additionalProperties", True)
+            # A value must match one of those that may apply.
+            keywords["additionalProperties"] = {"anyOf": [*patterns.values(), others]}
+        return keywords
+
+
+class ForeignValidator(Validator):
+    """A schema document of the peer."""
+
+    reader = ForeignReader
+
+
+# -- 19. Schemas of a client -----------------------------------------------------------
+# Chapter: schemas, of a client.
+# Doors: ANSWER_FUNCTIONS, _read_tool.
+#
+# A client validates what its user answers to a form, and what tools return.
+
+
+def answer_checked_form(handler: Handler, params: Json) -> Json:
+    try:
+        answer = answer_form(handler, params)
+        if "content" not in answer:
+            return answer
+        validator = ForeignValidator(params["requestedSchema"])
+        problems = "; ".join(validator.problems(answer["content"]))
+    except SchemaError as error:  # of the form
+        raise invalid_params(f"requestedSchema: {error}", "requestedSchema",
+                             str(error)) from None
+    if problems:
+        raise ValueError(f"The answer does not fit the form: {problems}")
+    return answer
+
+
+ANSWER_FUNCTIONS["form"] = answer_checked_form
+
+
+class SchemasClient(BaseClient):
+    """What a client has for the output schemas of tools."""
+
+    def __init__(self, target: Any, **options: Any) -> None:
+        super().__init__(target, **options)
+        # By name: the schema that was listed, and what validates with it.
+        self._validators: dict[str, tuple[Json, ForeignValidator]] = {}
+
+    def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
+        result = super()._read_tool(name, raise_on_error, raw)
+        if name in self._outputs and not result.is_error:
+            problems = "; ".join(self._problems(name, result.structured_content))
+            if problems:  # a warning, because an exception would hide the result
+                import warnings
+
+                text = f"tool {name}: the result does not fit its output schema: "
+                warnings.warn(escape_control(text + problems), RuntimeWarning,
+                              stacklevel=3)
+        return result
+
+    def _problems(self, name: str, value: object) -> list[str]:
+        """A readable line for each problem; a schema that cannot be used is one."""
+        schema = self._outputs[name]
+        known, validator = self._validators.get(name, (None, None))
+        try:
+            if validator is None or known is not schema:
+                validator = ForeignValidator(schema)
+                self._validators[name] = schema, validator
+            return validator.problems(value)
+        except SchemaError as error:
+            return [str(error)]
+
+
+# -- 20. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8443,7 +8499,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 20. Coroutines of a server --------------------------------------------------------
+# -- 21. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -8851,7 +8907,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 21. Inside an application ---------------------------------------------------------
+# -- 22. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9104,7 +9160,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 22. Inside an application, of a client --------------------------------------------
+# -- 23. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of a client.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9181,7 +9237,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 23. Trace -------------------------------------------------------------------------
+# -- 24. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9264,7 +9320,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 24. Turns of reading --------------------------------------------------------------
+# -- 25. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9510,7 +9566,7 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 25. The server --------------------------------------------------------------------
+# -- 26. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9687,7 +9743,7 @@ class Server(
         session.run()
 
 
-# -- 26. The client --------------------------------------------------------------------
+# -- 27. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9705,6 +9761,7 @@ class ClientSession(
 
 class Client(
         StatelessClient,  # stateless
+        SchemasClient,  # schemas
         InsideClient,  # inside
         BaseClient):
     """A client of a server process, of two streams, or of a Server in this process.
@@ -9747,13 +9804,17 @@ class Client(
     With a Server(threaded=False) in this process `submit` and `submit_tool` run the
     handler before they return.  (chapter: inside)
 
+    What elicitation_handler returns must match the form.  Results of the tools that
+    were listed last are validated: a RuntimeWarning says which do not match their
+    output schema.  Regular expressions in a server's schemas are not run.
+    (chapter: schemas)
+
     trace: False: MCP_MIN_TRACE shows nothing of this client.  (chapter: trace)
 
     A server can make a client keep only so much: a line 16 MiB, questions answered at
     once 8 (more wait), a list 100,000 entries, callbacks that wait 16 MiB, and for each
     call as much progress (further notifications are dropped).
     Rounds of "input required" are 16.  [stateless]
-    Regular expressions in a server's schemas are not run.
 
     A server is a program: start only what you would run by hand; no shell is involved.
     `close()` closes its stdin; a server that goes on gets SIGTERM 2 seconds later and
@@ -9795,7 +9856,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 27. Coroutines of a client --------------------------------------------------------
+# -- 28. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10077,7 +10138,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 28. Familiar names ----------------------------------------------------------------
+# -- 29. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -10926,7 +10987,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 29. Command line ------------------------------------------------------------------
+# -- 30. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11172,7 +11233,7 @@ def form_value(name: str, field: Json, can_skip: bool, text: str | None) -> Any:
         value = cli_value(typed, field, ",")
         problems = [f"expected {expected}, got {show(typed)}"]
         if looks_like(typed, pattern, kind):
-            problems = Validator(field, foreign=True).problems(value)
+            problems = ForeignValidator(field).problems(value)
         if not problems:
             return value
         error = wrong_answer(f"{name}: {'; '.join(problems)}")
@@ -11198,7 +11259,7 @@ def cli_value(text: str, schema: Json, separator: str = "\0") -> Any:
         items = as_object(schema.get("items"))
         return [cli_value(item.strip(), items) for item in text.split(separator)]
     with suppress(ValueError):  # whatever is wrong, the server will say so
-        if Validator(schema, foreign=True).problems(text):
+        if ForeignValidator(schema).problems(text):
             return json.loads(text)
     return text
 
@@ -11662,7 +11723,8 @@ def made_with(parts: list[str]) -> str:
 class Piece(namedtuple("Piece", "title text chapter ends")):
     """What a copy has as a whole or not, from its banner, which has the title, on.
 
-    chapter: "" for a core.  ends: "server", "client" or both.
+    chapter: "" for a core.  ends: "server", "client" or both; or "schemas", where that
+    chapter needs a section of part II.
     """
 
     @property
@@ -11674,7 +11736,7 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
     def missing(self, parts: list[str]) -> str:
         """The part without which a copy does not have it; "" if it has."""
         if not {*self.ends} & {*parts}:
-            return self.ends[0]  # type: ignore[no-any-return]
+            return self.ends[-1]  # type: ignore[no-any-return]
         if self.chapter in parts:
             return ""
         return self.chapter  # type: ignore[no-any-return]
@@ -11692,11 +11754,13 @@ def pieces_of(source: str) -> list[Piece]:
     pieces = []
     for text in re.split(r"(?m)^(?=# == Part |# -- .*\n# (?:Of part |Chapter: )"
                          r"|# -- Changes )", source)[1:]:
-        found = re.match(r"# == Part (I+)|.*\n# Of part (I+)"
+        found = re.match(r"# == Part (I+)|.*\n# Of part (I+)(?:, or chapter (\w+))?"
                          r"|.*\n# Chapter: (\w+), of (?:a )?(\w+)|", text)
-        part, own, chapter, end = found.groups()  # type: ignore[union-attr]
+        part, own, other, chapter, end = found.groups()  # type: ignore[union-attr]
         title = text.partition("\n")[0].strip("# =-")
         ends = ENDS.get(part or own or end, BOTH)
+        if other:
+            ends = [*ends, other]
         pieces.append(Piece(title, text, chapter or "", ends))
     return pieces
 

@@ -1281,9 +1281,9 @@ class Test5Validator(unittest.TestCase):
             ({"propertyNames": {"pattern": "("}}, {"b": "x"}, [])]
         for keywords, value, problems in rows:
             with self.subTest(keywords, value=value):
-                self.assertEqual(mcp_min.Validator(
+                self.assertEqual(mcp_min.ForeignValidator(
                     {"patternProperties": {"^a": {"type": "string"}}, **keywords},
-                    foreign=True).problems(value), problems)
+                    ).problems(value), problems)
 
     @needs("schemas")
     def test_the_work_is_bounded_by_the_size_of_what_is_looked_at(self):
@@ -1382,6 +1382,7 @@ class Test6Content(unittest.TestCase):
         self.assertEqual(ResourceLink("a:b", "n", mime_type=None, meta={"x": 1}), {
             "type": "resource_link", "uri": "a:b", "name": "n", "_meta": {"x": 1}})
 
+    @needs("server")
     def test_invalid_content_is_refused(self):
         for error, make in (
                 ("TypeError: ResourceLink: unknown: colour; known are: type, uri, name",
@@ -6613,11 +6614,14 @@ class Test14Client(unittest.TestCase):
                     returned.append(value)
                     result = client.call_tool("ask", {"kinds": [kind]})
                     self.assertEqual(result.data, expected)
-            for kind, returned[:], code in (("sample", [None], -1),
-                                            ("form", [{"name": 7}], -32603)):
+            wrong = [("sample", [None], -1), ("form", [{"name": 7}], -32603)]
+            if "schemas" not in PARTS:
+                wrong.pop()
+            for kind, returned[:], code in wrong:
                 error = raised(client.call_tool, "ask", {"kinds": [kind]})
                 self.assertEqual(error.code, code)
-            self.assertIn("name: expected string, got 7", stderr.getvalue())
+            if "schemas" in PARTS:
+                self.assertIn("name: expected string, got 7", stderr.getvalue())
 
     @needs("stateless")
     def test_a_completion_function_can_ask_the_user_only_in_the_legacy_era(self):
@@ -7481,6 +7485,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
 
     # -- results that do not fit
 
+    @needs("schemas")
     def test_a_result_that_does_not_fit_its_output_schema_keeps_its_content(self):
         """The patterns of a server are not run: this one would never end."""
         tool = {"name": "f", "inputSchema": {"type": "object"}, "outputSchema": {
@@ -7498,6 +7503,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
             self.assertEqual(os.path.basename(caught.filename),
                              os.path.basename(__file__))
 
+    @needs("schemas")
     def test_pages_of_tools_add_to_the_output_schemas_and_the_first_begins_anew(self):
         tool = {"name": "a", "inputSchema": {"type": "object"},
                 "outputSchema": {"type": "object", "required": ["x"]}}
@@ -11606,7 +11612,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 25), (4, 26)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 26), (4, 27)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)

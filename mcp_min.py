@@ -69,21 +69,22 @@ The file is read from top to bottom; only annotations use names of a later secti
     15 Client        its session, a call, the same methods from the other side
 
     Part IV: chapters, each of which may go
-    16 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
-    17 Stateless, of a client  the probe, "input required", streams
-    18 More schemas  the rest of JSON Schema 2020-12, draft-07
-    19 Schemas of a client  answers to forms and results of tools are validated
-    20 Coroutines    how a thread and an event loop wait for each other
-    21 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    22 Inside an application  the thread of a host, a port for hosts
-    23 Inside an application, of a client  handlers on the thread that waits
-    24 Trace         the lines that cross, on stderr or in a file
-    25 Turns of reading  the reader runs handlers; who goes on is reported
-    26 The server    part II and its chapters, put together
-    27 The client   part III and its chapters, put together
-    28 Coroutines of a client  AsyncClient
-    29 Familiar names  FastMCP's and the official SDK's spellings
-    30 Command line  the program in this file
+    16 Stateless     2026-07-28: what it has in place of a handshake
+    17 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
+    18 Stateless, of a client  the probe, "input required", streams
+    19 More schemas  the rest of JSON Schema 2020-12, draft-07
+    20 Schemas of a client  answers to forms and results of tools are validated
+    21 Coroutines    how a thread and an event loop wait for each other
+    22 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    23 Inside an application  the thread of a host, a port for hosts
+    24 Inside an application, of a client  handlers on the thread that waits
+    25 Trace         the lines that cross, on stderr or in a file
+    26 Turns of reading  the reader runs handlers; who goes on is reported
+    27 The server    part II and its chapters, put together
+    28 The client   part III and its chapters, put together
+    29 Coroutines of a client  AsyncClient
+    30 Familiar names  FastMCP's and the official SDK's spellings
+    31 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 13; to debug a hang, 4, 6 and 8.  Each section begins with its idea.
@@ -334,23 +335,21 @@ def __getattr__(name: str) -> Any:
 
 __all__ += [
     "PARSE_ERROR", "INVALID_REQUEST", "METHOD_NOT_FOUND", "INVALID_PARAMS",
-    "INTERNAL_ERROR", "RESOURCE_NOT_FOUND", "MISSING_CAPABILITY",
-    "UNSUPPORTED_VERSION", "REQUEST_CANCELLED", "CONTENT_TOO_LARGE"]
+    "INTERNAL_ERROR", "RESOURCE_NOT_FOUND", "UNSUPPORTED_VERSION",
+    "REQUEST_CANCELLED", "CONTENT_TOO_LARGE"]
 
-# One dated revision.  modern: it is stateless.  batches: it allows arrays of messages.
-# bad_arguments_are_results: bad arguments of a tool are a result with `isError`, not an
-# error.  elicitation_modes: separated by a space.
+# One dated revision.  batches: it allows arrays of messages.  bad_arguments_are_results:
+# bad arguments of a tool are a result with `isError`, not an error.  elicitation_modes:
+# separated by a space.
 Revision = namedtuple(
-    "Revision", "modern batches bad_arguments_are_results elicitation_modes")
+    "Revision", "batches bad_arguments_are_results elicitation_modes")
 REVISIONS = {
-    "2024-11-05": Revision(False, True,  False, ""),  # does not forbid batches
-    "2025-03-26": Revision(False, True,  False, ""),  # basic: batches "MUST" be taken
-    "2025-06-18": Revision(False, False, False, "form"),
-    "2025-11-25": Revision(False, False, True,  "form url"),  # changelog: SEP-1303
-    "2026-07-28": Revision(True,  False, True,  "form url"),
+    "2024-11-05": Revision(True,  False, ""),  # does not forbid batches
+    "2025-03-26": Revision(True,  False, ""),  # basic: batches "MUST" be taken
+    "2025-06-18": Revision(False, False, "form"),
+    "2025-11-25": Revision(False, True,  "form url"),  # changelog: SEP-1303
 }
-LEGACY_VERSIONS = [date for date, row in REVISIONS.items() if not row.modern]
-MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
+LEGACY_VERSIONS = [*REVISIONS]  # those with a handshake
 
 # A request that a server answers.  capability: the server must have declared it; "a.b"
 # is capability a with a true field b.  list_key: the key of the list in its result, if
@@ -358,14 +357,13 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # before it reads the next line: either the request changes how that line is read, or it
 # takes no time.
 #
-# To add a revision, add a row to REVISIONS, after those of its kind.  To add a method,
-# add a row here, a function under @handles (section 13) and a method of Client (section
-# 15), and name it in the table of Server's docstring.  If it needs a new capability,
-# the server must declare that: add it to CAPABILITIES if it has details to declare, to
-# CHANGES if it has a list that changes, and call Registry.offer where a function is
-# registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
-# ANSWER_SCHEMAS, a method to Context (section 12) and a function to ANSWER_FUNCTIONS
-# (15).
+# To add a revision, add a row to REVISIONS.  To add a method, add a row here, a function
+# under @handles (section 13) and a method of Client (15), and name it in the table of
+# Server's docstring.  If it needs a new capability, the server must declare that: add
+# it to CAPABILITIES if it has details to declare, to CHANGES if it has a list that
+# changes, and call Registry.offer where a function is registered.  To add a question,
+# add a row to CLIENT_CAPABILITIES and to ANSWER_SCHEMAS, a method to Context (12) and a
+# function to ANSWER_FUNCTIONS (15).
 Method = namedtuple("Method", "capability list_key on_reader", defaults=("", "", False))
 LEGACY = LEGACY_VERSIONS[-1]
 METHODS = {
@@ -388,16 +386,6 @@ METHODS = {
     "completion/complete":   Method("completions"),
     "logging/setLevel":      Method("logging", on_reader=True),
 }
-# The stateless revision has these in place of a handshake, and of requests for what
-# lasts longer than one.
-LEGACY_METHODS = ("initialize", "ping", "resources/subscribe", "resources/unsubscribe",
-                  "logging/setLevel")
-MODERN_METHODS = {
-    **{name: row for name, row in METHODS.items() if name not in LEGACY_METHODS},
-    "server/discover":       Method(on_reader=True),
-    # A stream: it is answered when it ends.  It does not wait for a thread.
-    "subscriptions/listen":  Method(on_reader=True),
-}
 
 # What a server can ask -> the capability that the client must have declared.
 CLIENT_REQUESTS = {"elicitation/create": "elicitation", "roots/list": "roots",
@@ -410,8 +398,6 @@ CHANGES = {name: (f"notifications/{name}/list_changed", f"{name}ListChanged")
            for name in ("tools", "prompts", "resources")}
 UPDATES_WANTED = "resourceSubscriptions"  # in that filter: URIs of resources
 UPDATED = "notifications/resources/updated"
-LISTEN = "subscriptions/listen"
-ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 INITIALIZED = "notifications/initialized"
 CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
@@ -429,14 +415,6 @@ ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     "$/progress":      (PROGRESS, {"token": "progressToken", "value": "progress"}),
 }
 
-META_PREFIX = "io.modelcontextprotocol/"
-META_VERSION = META_PREFIX + "protocolVersion"
-META_CLIENT = META_PREFIX + "clientInfo"
-META_CAPABILITIES = META_PREFIX + "clientCapabilities"
-META_LOG_LEVEL = META_PREFIX + "logLevel"
-META_SERVER = META_PREFIX + "serverInfo"
-META_SUBSCRIPTION = META_PREFIX + "subscriptionId"
-
 WRAPS_RESULT = "x-fastmcp-wrap-result"  # marks the schema of {"result": …}
 LEVELS = "debug info notice warning error critical alert emergency".split()
 
@@ -446,10 +424,7 @@ METHOD_NOT_FOUND = -32601     # unknown, not in this revision, or capability und
 INVALID_PARAMS = -32602       # also: unknown tool or prompt; stateless: resource too
 INTERNAL_ERROR = -32603       # a handler other than a tool failed; a bad response
 RESOURCE_NOT_FOUND = -32002   # the stateless revision sends INVALID_PARAMS instead
-MISSING_CAPABILITY = -32021   # stateless: the client did not declare what is needed
 UNSUPPORTED_VERSION = -32022  # stateless: `data` lists what we do support
-# Only stateless servers send these; -32020 is "header mismatch", of HTTP.
-MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
 REQUEST_CANCELLED = -32800    # from LSP: the code of our Cancelled, never sent
 CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
 
@@ -5792,7 +5767,7 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 26
+#                      request has, how a function is called; put together in section 27
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
@@ -6591,7 +6566,7 @@ class BaseClientSession(Session):
         try:
             result = self.ask("initialize", params).wait()
         except McpError as error:
-            lacks = left_out(MODERN_VERSIONS[0])
+            lacks = left_out("2026-07-28")
             if lacks:  # the server may know only this
                 error.message += f" ({lacks})"
             raise
@@ -7237,13 +7212,48 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 # What may be left out of a copy; nothing above names it.  Each section says to which
 # chapter it belongs, what that adds, and by which doors it comes in.
 
-# -- 16. Stateless, of a server --------------------------------------------------------
+# -- 16. Stateless ---------------------------------------------------------------------
+# Chapter: stateless, of both.
+#
+# Revision 2026-07-28 has no handshake: each request brings along in `_meta` what the
+# handshake says in others.
+
+__all__ += ["MISSING_CAPABILITY"]
+
+REVISIONS["2026-07-28"] = Revision(False, True, "form url")
+MODERN_VERSIONS = [date for date in REVISIONS if date not in LEGACY_VERSIONS]
+# It has these in place of a handshake, and of requests for what lasts longer than one.
+LEGACY_METHODS = ("initialize", "ping", "resources/subscribe", "resources/unsubscribe",
+                  "logging/setLevel")
+MODERN_METHODS = {
+    **{name: row for name, row in METHODS.items() if name not in LEGACY_METHODS},
+    "server/discover":       Method(on_reader=True),
+    # A stream: it is answered when it ends.  It does not wait for a thread.
+    "subscriptions/listen":  Method(on_reader=True),
+}
+LISTEN = "subscriptions/listen"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+META_PREFIX = "io.modelcontextprotocol/"
+META_VERSION = META_PREFIX + "protocolVersion"
+META_CLIENT = META_PREFIX + "clientInfo"
+META_CAPABILITIES = META_PREFIX + "clientCapabilities"
+META_LOG_LEVEL = META_PREFIX + "logLevel"
+META_SERVER = META_PREFIX + "serverInfo"
+META_SUBSCRIPTION = META_PREFIX + "subscriptionId"
+
+MISSING_CAPABILITY = -32021  # the client did not declare what is needed
+# Only stateless servers send these; -32020 is "header mismatch", of HTTP.
+MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
+
+
+# -- 17. Stateless, of a server --------------------------------------------------------
 # Chapter: stateless, of a server.
 # Adds: cache_ttl, cache_scope, state_secret, subscription, notify_subscribers
 # Doors: the classes of a server and of its session; @handles; Unwind.
 #
-# Revision 2026-07-28 has no handshake: each request brings along in `_meta` what a
-# server must know, and gets a RequestPeer that lives as long as the request.
+# Each request brings along what a server must know, and gets a RequestPeer that lives
+# as long as the request.
 #
 #                     Peer                              RequestPeer
 #   validate          needs `initialize` first          needs `_meta`; restores state
@@ -7609,7 +7619,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
 #             "taskIds", task["taskId"], "notifications/tasks", task)
 
 
-# -- 17. Stateless, of a client --------------------------------------------------------
+# -- 18. Stateless, of a client --------------------------------------------------------
 # Chapter: stateless, of a client.
 # Adds: modern, 2026-07-28
 # Doors: the classes of a client, of its session and of a call; MODES.
@@ -8087,7 +8097,7 @@ class StatelessClient(BaseClient):
             super()._begin("legacy", deadline)
 
 
-# -- 18. More schemas ------------------------------------------------------------------
+# -- 19. More schemas ------------------------------------------------------------------
 # Chapter: schemas, of both.
 # Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
 # Adds: contains, minContains, maxContains, propertyNames, patternProperties
@@ -8392,7 +8402,7 @@ class ForeignValidator(Validator):
     reader = ForeignReader
 
 
-# -- 19. Schemas of a client -----------------------------------------------------------
+# -- 20. Schemas of a client -----------------------------------------------------------
 # Chapter: schemas, of a client.
 # Doors: ANSWER_FUNCTIONS, _read_tool.
 #
@@ -8450,7 +8460,7 @@ class SchemasClient(BaseClient):
             return [str(error)]
 
 
-# -- 20. Coroutines --------------------------------------------------------------------
+# -- 21. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8499,7 +8509,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 21. Coroutines of a server --------------------------------------------------------
+# -- 22. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -8907,7 +8917,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 22. Inside an application ---------------------------------------------------------
+# -- 23. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9160,7 +9170,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 23. Inside an application, of a client --------------------------------------------
+# -- 24. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of a client.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9237,7 +9247,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 24. Trace -------------------------------------------------------------------------
+# -- 25. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9320,7 +9330,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 25. Turns of reading --------------------------------------------------------------
+# -- 26. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9566,7 +9576,7 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 26. The server --------------------------------------------------------------------
+# -- 27. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9743,7 +9753,7 @@ class Server(
         session.run()
 
 
-# -- 27. The client --------------------------------------------------------------------
+# -- 28. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9856,7 +9866,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 28. Coroutines of a client --------------------------------------------------------
+# -- 29. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10138,7 +10148,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 29. Familiar names ----------------------------------------------------------------
+# -- 30. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -10987,7 +10997,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 30. Command line ------------------------------------------------------------------
+# -- 31. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #

@@ -67,24 +67,26 @@ The file is read from top to bottom; only annotations use names of a later secti
     Part III: a client
     14 Processes     starting and ending a server
     15 Client        its session, a call, the same methods from the other side
+    16 A server in this process   pipes between the two ends
 
     Part IV: chapters, each of which may go
-    16 Stateless     2026-07-28: what it has in place of a handshake
-    17 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
-    18 Stateless, of a client  the probe, "input required", streams
-    19 More schemas  the rest of JSON Schema 2020-12, draft-07
-    20 Schemas of a client  answers to forms and results of tools are validated
-    21 Coroutines    how a thread and an event loop wait for each other
-    22 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    23 Inside an application  the thread of a host, a port for hosts
-    24 Inside an application, of a client  handlers on the thread that waits
-    25 Trace         the lines that cross, on stderr or in a file
-    26 Turns of reading  the reader runs handlers; who goes on is reported
-    27 The server    part II and its chapters, put together
-    28 The client   part III and its chapters, put together
-    29 Coroutines of a client  AsyncClient
-    30 Familiar names  FastMCP's and the official SDK's spellings
-    31 Command line  the program in this file
+    17 Stateless     2026-07-28: what it has in place of a handshake
+    18 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
+    19 Stateless, of a client  the probe, "input required", streams
+    20 More schemas  the rest of JSON Schema 2020-12, draft-07
+    21 Schemas of a client  answers to forms and results of tools are validated
+    22 Configurations of hosts   entries of an mcp.json
+    23 Coroutines    how a thread and an event loop wait for each other
+    24 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    25 Inside an application  the thread of a host, a port for hosts
+    26 Inside an application, of a client  handlers on the thread that waits
+    27 Trace         the lines that cross, on stderr or in a file
+    28 Turns of reading  the reader runs handlers; who goes on is reported
+    29 The server    part II and its chapters, put together
+    30 The client   part III and its chapters, put together
+    31 Coroutines of a client  AsyncClient
+    32 Familiar names  FastMCP's and the official SDK's spellings
+    33 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 13; to debug a hang, 4, 6 and 8.  Each section begins with its idea.
@@ -236,9 +238,10 @@ it.  (chapter: stateless)
 secret.  (chapter: inside)
 
 A client (part III) starts the command that it is given, with few environment variables
-and no shell, and ends it with its process group; load_config reads the file that it is
-given.  It opens no socket.  A server is a program: start only what you would run by
-hand.  What it sends is bounded (see Client).
+and no shell, and ends it with its process group.  It opens no socket.  A server is a
+program: start only what you would run by hand.  What it sends is bounded (see Client).
+
+load_config reads the file that it is given.  (chapter: config)
 
 To extend a server (part II) from outside: a transport is two binary streams, given to
 Server.serve; a method or a notification is a function under Server.method; what is to
@@ -304,7 +307,7 @@ ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
 __version__ = "5.0.0"
 # The parts of this copy, and its chapters
-PARTS = "server client stateless schemas asyncio turns inside trace names cli"
+PARTS = "server client stateless schemas asyncio turns inside config trace names cli"
 __all__: list[str] = []  # each section adds its own
 ABSENT: dict[str, str] = {}  # what this copy does not have, and what that would add
 LEFT_OUT = {name: part for part, names in ABSENT.items()
@@ -5767,7 +5770,7 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 27
+#                      request has, how a function is called; put together in section 29
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
@@ -5778,7 +5781,7 @@ class BaseServer:
 
 # == Part III: a client ================================================================
 # `Client`: how a server is started and ended, and the same methods from the other side.
-# It needs part I, and does not know part II: `Client(server)` joins the two with pipes.
+# It needs part I, and does not know part II.
 
 import atexit
 
@@ -5814,14 +5817,19 @@ def child_environment(extra: dict[str, str] | None, inherit: bool) -> dict[str, 
 
 # The argv, the extra environment and the directory of a program to start.
 Command = tuple["list[str]", "dict[str, str] | None", "str | None"]
+# resolve_command asks these first, with its arguments.
+COMMAND_READERS: list[Callable[..., Command | None]] = []
 
 
 def resolve_command(target: Any, env: dict[str, str] | None, cwd: str | None,
                     ) -> Command:
-    """How to start a target: an entry of a configuration, a file, an argv."""
-    if isinstance(target, dict):
-        return entry_command(target, env or {}, cwd)
+    """How to start a target: a file, an argv, or what COMMAND_READERS take."""
+    for read in COMMAND_READERS:
+        if command := read(target, env, cwd):
+            return command
     refuse_address(target)
+    if isinstance(target, dict):
+        raise TypeError(left_out("mcp.json"))
     if isinstance(target, (str, os.PathLike)):
         return file_argv(os.fspath(target)), env, cwd
     try:
@@ -5838,48 +5846,10 @@ def refuse_address(target: object) -> None:
                          'start a proxy, such as ["mcp-proxy", URL]')
 
 
-ONE_ENTRY = "(a target is one entry of it: load_config(PATH)[NAME])"
-
-# What a host replaces in an entry: ${NAME}, ${env:NAME}, ${NAME:-default}.
-HOST_VARIABLE = re.compile(r"\$\{(?:\w+:(?!-))?([^:}]+)[^}]*\}")
-
-
-def entry_command(entry: Json, env: dict[str, str], cwd: str | None) -> Command:
-    """How to start an entry; its variables of the host must be given in `env`."""
-    def value_of(found: re.Match[str]) -> str:
-        name = found[1]
-        if name not in env:
-            raise ValueError(f"only a host knows {found[0]} of this entry: pass "
-                             f"env={{{name!r}: …}}, or --env {name}=…")
-        return env[name]
-
-    fill = partial(HOST_VARIABLE.sub, value_of)
-    refuse_address(entry.get("url"))
-    argv = [*map(fill, entry_argv(entry))]
-    listed = entry.get("env") or {}
-    extra = {key: fill(str(value)) for key, value in listed.items()}
-    cwd = cwd or entry.get("cwd")
-    if cwd:
-        cwd = fill(os.fspath(cwd))
-    return argv, {**extra, **env}, cwd
-
-
-def entry_argv(entry: Json) -> list[str]:
-    """The argv of an entry of a host's configuration."""
-    if type(entry.get("command")) is not str:
-        raise ValueError(f"an entry needs a command; it has {[*entry]} {ONE_ENTRY}")
-    args = entry.get("args") or ()
-    if isinstance(args, str):
-        raise TypeError(f"the args of an entry are a list: {args.split()}")
-    return [entry["command"], *map(str, args)]  # configurations also hold numbers
-
-
 def file_argv(path: str) -> list[str]:
     """The argv of a program, or of a file of Python."""
     if " " in path and not os.path.exists(path):
         raise ValueError(f"a command is a list: {path.split()}")
-    if path.endswith(".json"):
-        raise ValueError(f"{path} is a configuration {ONE_ENTRY}")
     if not path.endswith(".py"):
         return [path]
     if getattr(sys, "frozen", False):  # as PyInstaller does it
@@ -5981,38 +5951,6 @@ class StreamPair:
     def _close_writer(self) -> None:
         with suppress(OSError, ValueError):
             self.writer.close()
-
-
-class HostedServer(StreamPair):
-    """A Server in this process, behind two pipes."""
-
-    # What has a job done on one of our threads; None: the server has its own.
-    run_soon: Callable[[Job], None] | None = None
-
-    def __init__(self, server: Any) -> None:
-        reader, their_writer = pipe_streams()
-        their_reader, writer = pipe_streams()
-        super().__init__(reader, writer)
-        self._their_writer = their_writer
-        try:
-            self._session = server._begin_hosted(
-                their_reader, their_writer, self.run_soon)
-        except BaseException:
-            for stream in (reader, writer, their_reader, their_writer):
-                stream.close()
-            raise
-
-    def close(self, connection: Connection) -> None:
-        self._close_writer()
-        with self._their_writer:
-            self._session.finish(2)
-        connection.peer_gone.wait(2)
-
-
-def pipe_streams() -> tuple[ByteStream, ByteStream]:
-    reader, writer = os.pipe()
-    # Not `open`, which a test may have replaced.
-    return os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0)
 
 
 class Process(StreamPair):
@@ -6145,8 +6083,6 @@ def exit_name(code: int) -> str:
 # The same methods from the other side.  A ClientSession is one connection, and knows
 # its revision.  A Call is one call on it: a loop in the thread that waits.  A Client
 # holds the current session.  Answers are the user's, to what a server asks.
-
-__all__ += ["load_config"]
 
 MODES = ["auto", "legacy", *LEGACY_VERSIONS]  # how it may begin
 MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
@@ -6784,7 +6720,7 @@ class BaseClient:
     """What every Client has; see there, also for the options."""
 
     _session_class: Any = BaseClientSession
-    _hosted_class: type[HostedServer] = HostedServer
+    _hosted_class: Any = None  # of a Server in this process
     _process_class: type[Process] = Process
     _tapped = True  # its connections can be
 
@@ -6844,8 +6780,8 @@ class BaseClient:
 
     def _start(self) -> StreamPair:
         target, settings = self._target, self._settings
-        if hasattr(target, "serve"):
-            return self._hosted_class(target)
+        if self._hosted_class and hasattr(target, "serve"):
+            return self._hosted_class(target)  # type: ignore[no-any-return]
         if type(target) is tuple and len(target) == 2 and hasattr(target[1], "write"):
             return StreamPair(*target)
         argv, env, cwd = resolve_command(target, settings.env, settings.cwd)
@@ -7169,37 +7105,13 @@ class BaseClient:
 ClientT = TypeVar("ClientT", bound=BaseClient)
 
 
-def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
-    """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
-
-    Some hosts write "servers", comments, and a comma after the last item; ValueError:
-    it has neither key.  Client takes each entry as a target and runs its command, so
-    load only files that you trust.  Variables of the host, such as `${input:KEY}`, are
-    an error when an entry is used, unless Client's `env` has KEY.
-    """
-    def text_or_lines(found: re.Match[str]) -> str:
-        return found[1] or "\n" * found[0].count("\n")
-
-    with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
-        text = file.read()
-    for extra in r"//.*|/\*(?s:.*?)\*/", r",(?=\s*[]}])":  # but not within a text
-        text = re.sub(rf'("(?:\\.|[^"\\])*")|{extra}', text_or_lines, text)
-    try:
-        hosts = as_object(json.loads(text))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-    for key in ("mcpServers", "servers"):
-        if type(hosts.get(key)) is dict:
-            return hosts[key]  # type: ignore[no-any-return]
-    raise ValueError(f'{path} has no "mcpServers"')
-
-
 # The doors of a client, where chapters come in, as may an extension:
 #
 #   classes             of a client, of its session (_session_class), of a call
 #                       (call_class: its result may not be one yet), of a process
 #                       (_process_class), of a Server in this process (_hosted_class);
 #                       "The client" composes them
+#   COMMAND_READERS     rows: how a target is started
 #   MODES               how a client may begin
 #   negotiate, adopt, set_up    how a session agrees on a revision, and what follows
 #   prepare             what all params have besides their own
@@ -7208,11 +7120,52 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 #   began, wait_elsewhere, answer    what a thread does for a call, or for a question
 
 
+# -- 16. A server in this process ------------------------------------------------------
+# Of parts II and III.
+#
+# Client(server) joins both ends with pipes; neither knows the other's part.
+
+
+class HostedServer(StreamPair):
+    """A Server in this process, behind two pipes."""
+
+    # What has a job done on one of our threads; None: the server has its own.
+    run_soon: Callable[[Job], None] | None = None
+
+    def __init__(self, server: Any) -> None:
+        reader, their_writer = pipe_streams()
+        their_reader, writer = pipe_streams()
+        super().__init__(reader, writer)
+        self._their_writer = their_writer
+        try:
+            self._session = server._begin_hosted(
+                their_reader, their_writer, self.run_soon)
+        except BaseException:
+            for stream in (reader, writer, their_reader, their_writer):
+                stream.close()
+            raise
+
+    def close(self, connection: Connection) -> None:
+        self._close_writer()
+        with self._their_writer:
+            self._session.finish(2)
+        connection.peer_gone.wait(2)
+
+
+def pipe_streams() -> tuple[ByteStream, ByteStream]:
+    reader, writer = os.pipe()
+    # Not `open`, which a test may have replaced.
+    return os.fdopen(reader, "rb", buffering=0), os.fdopen(writer, "wb", buffering=0)
+
+
+BaseClient._hosted_class = HostedServer
+
+
 # == Part IV: chapters =================================================================
 # What may be left out of a copy; nothing above names it.  Each section says to which
 # chapter it belongs, what that adds, and by which doors it comes in.
 
-# -- 16. Stateless ---------------------------------------------------------------------
+# -- 17. Stateless ---------------------------------------------------------------------
 # Chapter: stateless, of both.
 #
 # Revision 2026-07-28 has no handshake: each request brings along in `_meta` what the
@@ -7247,7 +7200,7 @@ MISSING_CAPABILITY = -32021  # the client did not declare what is needed
 MODERN_CODES = (-32020, MISSING_CAPABILITY, UNSUPPORTED_VERSION)
 
 
-# -- 17. Stateless, of a server --------------------------------------------------------
+# -- 18. Stateless, of a server --------------------------------------------------------
 # Chapter: stateless, of a server.
 # Adds: cache_ttl, cache_scope, state_secret, subscription, notify_subscribers
 # Doors: the classes of a server and of its session; @handles; Unwind.
@@ -7619,7 +7572,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
 #             "taskIds", task["taskId"], "notifications/tasks", task)
 
 
-# -- 18. Stateless, of a client --------------------------------------------------------
+# -- 19. Stateless, of a client --------------------------------------------------------
 # Chapter: stateless, of a client.
 # Adds: modern, 2026-07-28
 # Doors: the classes of a client, of its session and of a call; MODES.
@@ -8097,7 +8050,7 @@ class StatelessClient(BaseClient):
             super()._begin("legacy", deadline)
 
 
-# -- 19. More schemas ------------------------------------------------------------------
+# -- 20. More schemas ------------------------------------------------------------------
 # Chapter: schemas, of both.
 # Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
 # Adds: contains, minContains, maxContains, propertyNames, patternProperties
@@ -8402,7 +8355,7 @@ class ForeignValidator(Validator):
     reader = ForeignReader
 
 
-# -- 20. Schemas of a client -----------------------------------------------------------
+# -- 21. Schemas of a client -----------------------------------------------------------
 # Chapter: schemas, of a client.
 # Doors: ANSWER_FUNCTIONS, _read_tool.
 #
@@ -8460,7 +8413,87 @@ class SchemasClient(BaseClient):
             return [str(error)]
 
 
-# -- 21. Coroutines --------------------------------------------------------------------
+# -- 22. Configurations of hosts -------------------------------------------------------
+# Chapter: config, of a client.
+# Adds: mcp.json
+# Doors: COMMAND_READERS.
+#
+# An entry of a host's mcp.json is a target, too.
+
+__all__ += ["load_config"]
+
+ONE_ENTRY = "(a target is one entry of it: load_config(PATH)[NAME])"
+
+# What a host replaces in an entry: ${NAME}, ${env:NAME}, ${NAME:-default}.
+HOST_VARIABLE = re.compile(r"\$\{(?:\w+:(?!-))?([^:}]+)[^}]*\}")
+
+
+def entry_command(entry: Any, env: dict[str, str] | None, cwd: str | None,
+                  ) -> Command | None:
+    """How to start an entry; its variables of the host must be given in `env`."""
+    if isinstance(entry, str) and entry.endswith(".json"):
+        raise ValueError(f"{entry} is a configuration {ONE_ENTRY}")
+    if not isinstance(entry, dict):
+        return None
+    env = env or {}
+
+    def value_of(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in env:
+            raise ValueError(f"only a host knows {found[0]} of this entry: pass "
+                             f"env={{{name!r}: …}}, or --env {name}=…")
+        return env[name]
+
+    fill = partial(HOST_VARIABLE.sub, value_of)
+    refuse_address(entry.get("url"))
+    argv = [*map(fill, entry_argv(entry))]
+    listed = entry.get("env") or {}
+    extra = {key: fill(str(value)) for key, value in listed.items()}
+    cwd = cwd or entry.get("cwd")
+    if cwd:
+        cwd = fill(os.fspath(cwd))
+    return argv, {**extra, **env}, cwd
+
+
+def entry_argv(entry: Json) -> list[str]:
+    """The argv of an entry of a host's configuration."""
+    if type(entry.get("command")) is not str:
+        raise ValueError(f"an entry needs a command; it has {[*entry]} {ONE_ENTRY}")
+    args = entry.get("args") or ()
+    if isinstance(args, str):
+        raise TypeError(f"the args of an entry are a list: {args.split()}")
+    return [entry["command"], *map(str, args)]  # configurations also hold numbers
+
+
+COMMAND_READERS.append(entry_command)
+
+
+def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
+    """The entries of a host's mcp.json, {"mcpServers": {name: entry}}, by name.
+
+    Some hosts write "servers", comments, and a comma after the last item; ValueError:
+    it has neither key.  Client takes each entry as a target and runs its command, so
+    load only files that you trust.  Variables of the host, such as `${input:KEY}`, are
+    an error when an entry is used, unless Client's `env` has KEY.
+    """
+    def text_or_lines(found: re.Match[str]) -> str:
+        return found[1] or "\n" * found[0].count("\n")
+
+    with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
+        text = file.read()
+    for extra in r"//.*|/\*(?s:.*?)\*/", r",(?=\s*[]}])":  # but not within a text
+        text = re.sub(rf'("(?:\\.|[^"\\])*")|{extra}', text_or_lines, text)
+    try:
+        hosts = as_object(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
+    for key in ("mcpServers", "servers"):
+        if type(hosts.get(key)) is dict:
+            return hosts[key]  # type: ignore[no-any-return]
+    raise ValueError(f'{path} has no "mcpServers"')
+
+
+# -- 23. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8509,7 +8542,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 22. Coroutines of a server --------------------------------------------------------
+# -- 24. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -8917,7 +8950,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 23. Inside an application ---------------------------------------------------------
+# -- 25. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9170,8 +9203,8 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 24. Inside an application, of a client --------------------------------------------
-# Chapter: inside, of a client.
+# -- 26. Inside an application, of a client --------------------------------------------
+# Chapter: inside, of parts II and III.
 # Doors: the classes of a session and of a Server in this process; began.
 #
 # Client(server) where the server has threaded=False: its handlers run, one after the
@@ -9247,7 +9280,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 25. Trace -------------------------------------------------------------------------
+# -- 27. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9330,7 +9363,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 26. Turns of reading --------------------------------------------------------------
+# -- 28. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9576,7 +9609,7 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 27. The server --------------------------------------------------------------------
+# -- 29. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9753,7 +9786,7 @@ class Server(
         session.run()
 
 
-# -- 28. The client --------------------------------------------------------------------
+# -- 30. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9787,8 +9820,8 @@ class Client(
     client's.  (No timeout counts while a handler answers a question of the server, nor
     while another thread connects.)  The arguments:
 
-    target: a command (list), the path of a `server.py`, an entry of a host's mcp.json
-    (dict), a pair of binary streams, or a Server object, as tests use it.
+    target: a command (list), the path of a `server.py`, a pair of binary streams, or a
+    Server object, as tests use it.
     env: variables added to a few safe ones (PATH, HOME …); with inherit_env, to all.
     timeout: seconds without a response or progress.  max_timeout: seconds in any case.
     mode: "auto", "legacy" or the date of a revision.
@@ -9810,6 +9843,9 @@ class Client(
 
     mode may be "modern", too: the stateless revision, without a handshake.  "auto"
     finds out what the server has.  (chapter: stateless)
+
+    target may be an entry of a host's mcp.json, too; see load_config.
+    (chapter: config)
 
     With a Server(threaded=False) in this process `submit` and `submit_tool` run the
     handler before they return.  (chapter: inside)
@@ -9866,7 +9902,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 29. Coroutines of a client --------------------------------------------------------
+# -- 31. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10148,7 +10184,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 30. Familiar names ----------------------------------------------------------------
+# -- 32. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -10997,7 +11033,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 31. Command line ------------------------------------------------------------------
+# -- 33. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11566,7 +11602,11 @@ def cli_server(module: ModuleType) -> Any:
 
 
 BOTH = ["server", "client"]
-ENDS = {"II": ["server"], "server": ["server"], "III": ["client"], "client": ["client"]}
+ENDS = {  # what a part, or the first line of a section, needs: one of these
+    "II": ["server"], "part II": ["server"], "a server": ["server"],
+    "III": ["client"], "part III": ["client"], "a client": ["client"],
+    "part II, or chapter schemas": ["server", "schemas"],
+    "parts II and III": ["server client"]}
 EXTRAS = {"names", "cli"}  # chapters that need all others
 ABOUT = {  # what --help says of them
     "both": "what both ends need: messages, validation, the connection",
@@ -11577,6 +11617,7 @@ ABOUT = {  # what --help says of them
     "asyncio": "`async def` handlers, AsyncContext, run_async, AsyncClient",
     "turns": "faster calls; reports of handlers that do not end",
     "inside": "within an application: run_handler, threaded=False, listen",
+    "config": "entries of a host's mcp.json start servers",
     "trace": "MCP_MIN_TRACE shows the lines that cross",
     "names": "programs for FastMCP, the SDK, pydantic; needs all others",
     "cli": "this command line; needs all others"}
@@ -11708,7 +11749,7 @@ def vendor_choice(args: Namespace) -> list[str]:
     """The parts and chapters of a copy."""
     ends = [end for end in args.ends if end in BOTH] or BOTH
     chapters = {piece.chapter for piece in pieces_of(own_source())
-                if {*piece.ends} & {*ends}} - {""}
+                if not piece.missing([*ends, piece.chapter])} - {""}
     unknown = {*args.with_, *args.without} - chapters
     if unknown:
         there = ", ".join(sorted(chapters))
@@ -11733,20 +11774,20 @@ def made_with(parts: list[str]) -> str:
 class Piece(namedtuple("Piece", "title text chapter ends")):
     """What a copy has as a whole or not, from its banner, which has the title, on.
 
-    chapter: "" for a core.  ends: "server", "client" or both; or "schemas", where that
-    chapter needs a section of part II.
+    chapter: "" for a core.  ends: what a copy must have, one of these.
     """
 
     @property
     def name(self) -> str:
         if self.chapter or self.ends == BOTH:
             return self.chapter or "both"
-        return self.ends[0]  # type: ignore[no-any-return]
+        return self.ends[0].split()[-1]  # type: ignore[no-any-return]
 
     def missing(self, parts: list[str]) -> str:
         """The part without which a copy does not have it; "" if it has."""
-        if not {*self.ends} & {*parts}:
-            return self.ends[-1]  # type: ignore[no-any-return]
+        lacks = [missing_from(needed.split(), parts) for needed in self.ends]
+        if "nothing" not in lacks:
+            return lacks[-1]
         if self.chapter in parts:
             return ""
         return self.chapter  # type: ignore[no-any-return]
@@ -11762,15 +11803,12 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
 def pieces_of(source: str) -> list[Piece]:
     """The source behind its head: the parts, and the sections of the chapters."""
     pieces = []
-    for text in re.split(r"(?m)^(?=# == Part |# -- .*\n# (?:Of part |Chapter: )"
+    for text in re.split(r"(?m)^(?=# == Part |# -- .*\n# (?:Of part|Chapter: )"
                          r"|# -- Changes )", source)[1:]:
-        found = re.match(r"# == Part (I+)|.*\n# Of part (I+)(?:, or chapter (\w+))?"
-                         r"|.*\n# Chapter: (\w+), of (?:a )?(\w+)|", text)
-        part, own, other, chapter, end = found.groups()  # type: ignore[union-attr]
+        found = re.match(r"# == Part (I+)|.*\n# (?:Chapter: (\w+), o|O)f (.*)\.|", text)
+        part, chapter, end = found.groups()  # type: ignore[union-attr]
         title = text.partition("\n")[0].strip("# =-")
-        ends = ENDS.get(part or own or end, BOTH)
-        if other:
-            ends = [*ends, other]
+        ends = ENDS.get(part or end, BOTH)
         pieces.append(Piece(title, text, chapter or "", ends))
     return pieces
 

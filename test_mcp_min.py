@@ -11612,7 +11612,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 27), (4, 28)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 29), (4, 30)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -12069,7 +12069,7 @@ class TestVendor(unittest.TestCase):
             folder = self.folder / f"with {chapter}"
             for end in "server", "client":
                 given = ["--with", chapter] if chapter else []
-                if (end, chapter) == ("client", "turns"):  # it has only a server's
+                if end == "client" and chapter in ("turns", "inside"):
                     given = []
                 self.vendor(folder / end, "--" + end, "--core", *given)
             (folder / "server" / "program.py").write_text(program + "server.run()")
@@ -12103,9 +12103,9 @@ class TestVendor(unittest.TestCase):
         self.vendor(self.folder / "bare", "--client", "--core")
         told = self.run_in("bare", textwrap.dedent("""
             from mcp_min import Client
-            server = {"command": sys.executable, "cwd": sys.argv[1], "args": [
-                "-S", "-c", "import test_mcp_min; test_mcp_min.everything()[0].run()"]}
-            with Client(server) as client:
+            server = [sys.executable, "-S", "-c",
+                      "import test_mcp_min; test_mcp_min.everything()[0].run()"]
+            with Client(server, cwd=sys.argv[1]) as client:
                 futures = [client.submit("ping") for _ in range(50)]
                 print(client.protocol_version, {str(f.result()) for f in futures})
             stateless = ("import sys, json; lines = sys.stdin\\n"
@@ -12115,6 +12115,7 @@ class TestVendor(unittest.TestCase):
             for use in (lambda: Client(server, mode="modern"),
                         lambda: Client(server, mode="2026-07-28"),
                         lambda: Client(server, trace=False),
+                        lambda: Client({"command": "x"}).connect(),
                         lambda: Client([sys.executable, "-c", stateless]).connect()):
                 try:
                     use()
@@ -12127,7 +12128,9 @@ class TestVendor(unittest.TestCase):
             f"ValueError {lacks.replace('2026-07-28', 'modern')}",
             f"ValueError {lacks}",
             "TypeError Client: " + lacks.replace("2026-07-28", "trace").replace(
-                "stateless", "trace"), f"McpError no ({lacks}) (-32022)"])
+                "stateless", "trace"),
+            "TypeError " + lacks.replace("2026-07-28", "mcp.json").replace(
+                "stateless", "config"), f"McpError no ({lacks}) (-32022)"])
 
     def test_a_copy_from_a_zip_file_with_a_main_program_of_its_own(self):
         archive, folder = self.folder / "app.pyz", self.folder / "unzipped"
@@ -12155,7 +12158,7 @@ class TestVendor(unittest.TestCase):
         self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), told)
         small = "--server", "--core", "--with", "stateless"
         told = self.vendor(folder, *small, status=2)
-        for words in ("removed would be: client, schemas, asyncio, turns, inside, trac",
+        for words in ("removed would be: client, schemas, asyncio, turns, inside, conf",
                       "added: nothing; to keep them: mcp_min.py vendor FOLDER --core"):
             self.assertIn(words, told)
         self.vendor(folder, *small, "--force")
@@ -12232,14 +12235,14 @@ class TestVendor(unittest.TestCase):
 
     def test_the_choice_of_parts(self):
         for options, text in (
-                ("--without x", "no chapter 'x': there are asyncio, cli, inside, na"),
+                ("--without x", "no chapter 'x': there are asyncio, cli, config, in"),
                 ("--core --with names", "names and cli need all")):
             told = self.vendor(self.folder / "choice", *options.split(), status=2)
             self.assertIn(text, told)
         for options, has in (
                 ("", mcp_min.PARTS), ("--client --core", "client"),
                 ("--core --with stateless,trace", "server client stateless trace"),
-                ("--without stateless", "server client schemas asyncio turns inside trace"),
+                ("--without stateless", "server client schemas asyncio turns inside config trace"),
                 ("--without names", mcp_min.PARTS.replace(" names", "")),
                 ("--lean", mcp_min.PARTS.replace(" names cli", ""))):
             self.vendor(self.folder / "choice", *options.split(), "--force")
@@ -12338,7 +12341,7 @@ class TestVendor(unittest.TestCase):
         commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
         for end in "server", "client":
             self.assertIn("class Outbox", mcp_min.vendored(commented, [end]))
-        self.assertIn("\nleft out: server, turns, names, cli\n",
+        self.assertIn("\nleft out: server, turns, inside, names, cli\n",
                       self.vendor(self.folder / "said", "--client"))
 
     def test_the_readme_has_the_sha256_of_each_copy(self):

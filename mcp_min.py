@@ -78,15 +78,16 @@ The file is read from top to bottom; only annotations use names of a later secti
     22 Configurations of hosts   entries of an mcp.json
     23 Coroutines    how a thread and an event loop wait for each other
     24 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    25 Inside an application  the thread of a host, a port for hosts
-    26 Inside an application, of a client  handlers on the thread that waits
-    27 Trace         the lines that cross, on stderr or in a file
-    28 Turns of reading  the reader runs handlers; who goes on is reported
-    29 The server    part II and its chapters, put together
-    30 The client   part III and its chapters, put together
-    31 Coroutines of a client  AsyncClient
-    32 Familiar names  FastMCP's and the official SDK's spellings
-    33 Command line  the program in this file
+    25 Files of our own    a secret, a trace
+    26 Inside an application  the thread of a host, a port for hosts
+    27 Inside an application, of a client  handlers on the thread that waits
+    28 Trace         the lines that cross, on stderr or in a file
+    29 Turns of reading  the reader runs handlers; who goes on is reported
+    30 The server    part II and its chapters, put together
+    31 The client   part III and its chapters, put together
+    32 Coroutines of a client  AsyncClient
+    33 Familiar names  FastMCP's and the official SDK's spellings
+    34 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 13; to debug a hang, 4, 6 and 8.  Each section begins with its idea.
@@ -284,7 +285,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial, partialmethod
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
     import socket
@@ -843,8 +844,6 @@ class ThreadPool:
         self._name, self._limit = name, limit
         self._lock = threading.Lock()  # a leaf; guards the rest
         self._changed = threading.Condition(self._lock)  # there may be a job to take
-        self._all_done = threading.Condition(self._lock)
-        self._is_awaited = False       # somebody has waited for that
         self._jobs: deque[tuple[Job, int]] = deque()
         self._running = 0              # jobs
         self._threads = 0
@@ -877,15 +876,11 @@ class ThreadPool:
             self._running -= 1
             if self._jobs:
                 self._changed.notify()
-            elif self._is_awaited and not self._running:
-                self._all_done.notify_all()
 
-    def wait_until_idle(self, seconds: float) -> None:
-        """Wait until no job runs or waits, or the time is up."""
+    def is_idle(self) -> bool:
+        """True if no job runs or waits."""
         with self._lock:
-            self._is_awaited = True
-            self._all_done.wait_for(
-                lambda: not (self._running or self._jobs), seconds)
+            return not (self._running or self._jobs)
 
     def drain(self, seconds: float) -> None:
         """Wait until all jobs have ended, unless this is one; the limit must be 1."""
@@ -1140,19 +1135,6 @@ def write_stderr(text: str, patience: float | None) -> None:
                 break
             sys.stderr.write(text[start:start + 1000])
             sys.stderr.flush()
-
-
-def open_own(path: str, flags: int) -> int:
-    """Open a regular file of ours, and no link or pipe that somebody put there."""
-    for flag in "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY":
-        flags |= getattr(os, flag, 0)
-    fd = os.open(path, flags, 0o600)
-    status = os.fstat(fd)
-    is_ours = os.name == "nt" or status.st_uid == os.getuid()
-    if is_ours and stat.S_ISREG(status.st_mode):
-        return fd
-    os.close(fd)
-    raise PermissionError(f"{path} is not a file of yours")
 
 
 # -- the functions of users
@@ -1449,7 +1431,6 @@ class Elicited:
 
 NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
 
-HIGH_WATER_BYTES = 1 << 20   # with more bytes in the outbox, a handler that sends waits
 MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next line
 MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of what waits to be told
 REQUEST_COST = 1024          # bytes that a request costs besides its text
@@ -1673,11 +1654,11 @@ class IncomingRequest:
             # Before it is sent: the peer may send its next request on receipt.
             self._release()
             self.sink.put(line, self.id)
-        self._flush(may_block=not self.on_reader)
+        self.flush(may_block=not self.on_reader)
 
-    def _flush(self, may_block: bool) -> None:
-        outbox = self.connection.outbox
-        outbox.flush(may_block, may_block and outbox.size > HIGH_WATER_BYTES)
+    def flush(self, may_block: bool) -> None:
+        """Write what was queued about it."""
+        self.connection.outbox.flush(may_block)
 
     def cancel(self, reason: object = None) -> bool:
         """End the request without a response; False if it has left the table."""
@@ -1706,11 +1687,6 @@ class IncomingRequest:
                 self._hooks += (hook,)
                 return
         hook()
-
-    def forget(self, hook: Job) -> None:
-        """Do not call this hook any more."""
-        with self.connection.lock:
-            self._hooks = tuple(one for one in self._hooks if one != hook)
 
 
 class IncomingRequests(Requests["IncomingRequest"]):
@@ -1894,18 +1870,15 @@ class Session:
         """True if this method must be handled before the next line is read."""
         return True
 
-    def handle_notification(self, method: str, params: Json, size: int) -> None:
-        """Act on a notification, other than the cancellation of a request.
-
-        size: bytes of its line.
-        """
-
-    def handle_stray_line(self, line: Line) -> None:
-        """Note a line that is no message, and gets no response."""
-
     def allows_batches(self) -> bool:
         """True if arrays of messages are allowed at present."""
         return False
+
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
+        """Act on a notification; size: bytes of its line."""
+
+    def handle_stray_line(self, line: Line) -> None:
+        """Note a line that is no message, and gets no response."""
 
     def on_end(self) -> None:
         """The peer has hung up, and handlers may still finish; or we have closed."""
@@ -1913,34 +1886,26 @@ class Session:
     def on_close(self) -> None:
         """The connection is closed."""
 
+    # The errors of what this end has asked for, or failed at
+
     def error_text(self, error: BaseException) -> str:
-        """The text of an exception for the peer."""
         return error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
-        """The error of a request that has no response when the connection ends."""
         return ConnectionClosed("The connection is closed")
 
     def timeout_error(self, reason: str) -> RequestTimeout:
-        """The error of a request that was not answered in time."""
         return RequestTimeout(reason)
 
     def oversized_error(self, request: OutgoingRequest | None) -> McpError:
-        """The error for a line that is too long; request: of ours, that it answers."""
+        """request: the one of ours that the line answers, which is too long."""
         return McpError(CONTENT_TOO_LARGE, "A message is too long")
 
 
-class Tap(Protocol):
-    """Looks at all lines of a connection; raises nothing."""
-
-    def show(self, arrow: str, data: Line) -> None:
-        """Some lines pass; arrow: ">" to the server, "<" to the client."""
-
-    def close(self) -> None:
-        """The connection has been closed."""
-
-
-TAPS: list[Callable[[Connection], Tap | None]] = []  # each makes a tap, or none
+# Each makes an object that looks at all lines of a connection, or None: it has
+# show(arrow, data), with ">" to the server or "<" to the client, and close(); neither
+# raises anything.
+TAPS: list[Callable[[Connection], Any]] = []
 
 
 class Connection:
@@ -1972,7 +1937,7 @@ class Connection:
         self._lines = split_lines(read_chunks(reader), max_message_bytes)
         self._own_input = reader if own_input else None
         self.callbacks = ThreadPool("mcp callbacks", 1)  # handlers of notifications
-        self.taps: list[Tap] = []
+        self.taps: list[Any] = []
         self.ids = itertools.count(1)    # for our requests
 
         self.pid = os.getpid()
@@ -3025,6 +2990,8 @@ def stop_at_signals() -> Iterator[None]:
 # What a server adds to a connection: it reports progress, collects the responses to a
 # batch, and lets handlers finish when its client hangs up.
 
+HIGH_WATER_BYTES = 1 << 20  # with more bytes in the outbox, a handler that sends waits
+
 
 class ServedRequest(IncomingRequest):
     """A request of a client.
@@ -3052,13 +3019,22 @@ class ServedRequest(IncomingRequest):
             if connection.ending:
                 connection.handler_ended.notify_all()
 
+    def flush(self, may_block: bool) -> None:
+        outbox = self.connection.outbox
+        outbox.flush(may_block, may_block and outbox.size > HIGH_WATER_BYTES)
+
+    def forget(self, hook: Job) -> None:
+        """Do not call this hook any more."""
+        with self.connection.lock:
+            self._hooks = tuple(one for one in self._hooks if one != hook)
+
     def notify(self, method: str, params: Json, may_block: bool = True) -> None:
         """Send a notification about this request, unless it has left the table."""
         line = encode(notification(method, params))
         with self.connection.lock:
             if self.connection.incoming.has(self):
                 self.connection.outbox.put(line)
-        self._flush(may_block)
+        self.flush(may_block)
 
     def report_progress(self, progress: float, total: float | None,
                         message: str | None, may_block: bool = True) -> None:
@@ -3078,7 +3054,7 @@ class ServedRequest(IncomingRequest):
             if progress > self._progress and self.connection.incoming.has(self):
                 self._progress = progress
                 self.connection.outbox.put(line)
-        self._flush(may_block)
+        self.flush(may_block)
 
     def charge(self, size: int) -> None:
         """Charge more for it.  The caller holds Connection.lock."""
@@ -5244,7 +5220,7 @@ class BaseServerSession(Session):
             self.on_end()
             self.connection.outbox.wait_until_written(0.2)
         self.connection.close()
-        self.connection.pool.wait_until_idle(0.3)  # for `finally` in handlers
+        wait_until(self.connection.pool.is_idle, 0.3)  # for `finally` in handlers
         self.registry.forget(self.peer)
 
     def on_close(self) -> None:
@@ -5770,7 +5746,7 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 29
+#                      request has, how a function is called; put together in section 30
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
@@ -8950,7 +8926,24 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 25. Inside an application ---------------------------------------------------------
+# -- 25. Files of our own --------------------------------------------------------------
+# Of chapter inside, or chapter trace.
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a regular file of ours, and no link or pipe that somebody put there."""
+    for flag in "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY":
+        flags |= getattr(os, flag, 0)
+    fd = os.open(path, flags, 0o600)
+    status = os.fstat(fd)
+    is_ours = os.name == "nt" or status.st_uid == os.getuid()
+    if is_ours and stat.S_ISREG(status.st_mode):
+        return fd
+    os.close(fd)
+    raise PermissionError(f"{path} is not a file of yours")
+
+
+# -- 26. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9203,7 +9196,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 26. Inside an application, of a client --------------------------------------------
+# -- 27. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of parts II and III.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9280,7 +9273,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 27. Trace -------------------------------------------------------------------------
+# -- 28. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9363,7 +9356,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 28. Turns of reading --------------------------------------------------------------
+# -- 29. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9609,7 +9602,7 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 29. The server --------------------------------------------------------------------
+# -- 30. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9786,7 +9779,7 @@ class Server(
         session.run()
 
 
-# -- 30. The client --------------------------------------------------------------------
+# -- 31. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9902,7 +9895,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 31. Coroutines of a client --------------------------------------------------------
+# -- 32. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10184,7 +10177,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 32. Familiar names ----------------------------------------------------------------
+# -- 33. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -11033,7 +11026,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 33. Command line ------------------------------------------------------------------
+# -- 34. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11606,6 +11599,7 @@ ENDS = {  # what a part, or the first line of a section, needs: one of these
     "II": ["server"], "part II": ["server"], "a server": ["server"],
     "III": ["client"], "part III": ["client"], "a client": ["client"],
     "part II, or chapter schemas": ["server", "schemas"],
+    "chapter inside, or chapter trace": ["inside", "trace"],
     "parts II and III": ["server client"]}
 EXTRAS = {"names", "cli"}  # chapters that need all others
 ABOUT = {  # what --help says of them
@@ -11803,7 +11797,7 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
 def pieces_of(source: str) -> list[Piece]:
     """The source behind its head: the parts, and the sections of the chapters."""
     pieces = []
-    for text in re.split(r"(?m)^(?=# == Part |# -- .*\n# (?:Of part|Chapter: )"
+    for text in re.split(r"(?m)^(?=# == Part |# -- .*\n# (?:Of |Chapter: )"
                          r"|# -- Changes )", source)[1:]:
         found = re.match(r"# == Part (I+)|.*\n# (?:Chapter: (\w+), o|O)f (.*)\.|", text)
         part, chapter, end = found.groups()  # type: ignore[union-attr]

@@ -1573,9 +1573,6 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
         del self[request.id]
         return True
 
-    def all(self) -> list[RequestT]:
-        return [*self.values()]
-
 
 # -- requests of the peer
 
@@ -2202,7 +2199,7 @@ class Connection:
             if self.ending:
                 return
             self.ending = True
-            requests = self.outgoing.all()
+            requests = [*self.outgoing.values()]
             for request in requests:
                 self.outgoing.take(request)
         for request in requests:
@@ -2216,7 +2213,7 @@ class Connection:
                 return
             self.closed = True
             self.outbox.take()
-            requests = self.incoming.all()
+            requests = [*self.incoming.values()]
         try:
             for request in requests:
                 request.cancel()
@@ -2240,7 +2237,6 @@ class Connection:
 
 __all__ += ["validate", "SchemaError"]
 
-MAX_NESTING = 200     # of the JSON in a text
 MAX_STEPS = 500_000   # of one validation: about a second; a step applies a schema
 LOOK_COST = 0.05      # steps for each part, name or character that is looked at
 MAX_FOUND = 10_000    # problems of a value that are counted
@@ -2281,7 +2277,10 @@ class Problem(namedtuple("Problem", "path text value", defaults=(MISSING,))):
     def issue(self) -> str:
         if self.value is MISSING:
             return str(self.text)
-        return f"expected {self.text}, got {quote(self.value)}"
+        actual = f"an {json_type(self.value)}"
+        if not isinstance(self.value, (list, tuple, dict)):  # these may hold secrets
+            actual = show(self.value)
+        return f"expected {self.text}, got {actual}"
 
     def __str__(self) -> str:
         return " ".join(f"{self.field}: {self.issue}".split()).lstrip(": ")
@@ -2321,7 +2320,7 @@ def json_in_text(text: str, types: Iterable[str]) -> object:
     if text != text.strip():
         return text
     try:  # as strict as for a message
-        content = decode(text.encode("utf-8", "surrogatepass"), MAX_NESTING)
+        content = decode(text.encode("utf-8", "surrogatepass"), MAX_DEPTH)
     except McpError:
         return text
     if content is None:  # "null" is not taken for null
@@ -2339,12 +2338,6 @@ def show(value: object) -> str:
     if len(text) > 60:
         text = text[:59] + "…"
     return text
-
-
-def quote(value: object) -> str:
-    """Like `show`, but a container is named by its type only: it may hold secrets."""
-    kind = json_type(value)
-    return f"an {kind}" if kind in ("array", "object") else show(value)
 
 
 def first_texts(items: Iterable[T], most: int, text: Callable[[T], str]) -> list[str]:
@@ -9230,7 +9223,7 @@ class UnthreadedServer(HostedServer):
             return
         self._jobs.append(job)
         with self._connection.lock:
-            waiting = self._connection.outgoing.all()
+            waiting = [*self._connection.outgoing.values()]
         for request in waiting:
             if isinstance(request, BaseCall):  # a thread waits for it
                 request.inbox.call(self._run_jobs)

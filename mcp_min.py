@@ -6915,7 +6915,8 @@ class BaseClient:
             error = ToolError(result.text)
             error.result = result
             raise error
-        result.wrapped = WRAPS_RESULT in self._outputs.get(name, ())
+        if WRAPS_RESULT in self._outputs.get(name, ()):
+            result.wrapped = True
         return result
 
     # -- lists

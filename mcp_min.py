@@ -72,17 +72,18 @@ The file is read from top to bottom; only annotations use names of a later secti
     16 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
     17 Stateless, of a client  the probe, "input required", streams
     18 More schemas  the rest of JSON Schema 2020-12, draft-07
-    19 Coroutines    how a thread and an event loop wait for each other
-    20 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    21 Inside an application  the thread of a host, a port for hosts
-    22 Inside an application, of a client  handlers on the thread that waits
-    23 Trace         the lines that cross, on stderr or in a file
-    24 Turns of reading  the reader runs handlers; who goes on is reported
-    25 The server    part II and its chapters, put together
-    26 The client   part III and its chapters, put together
-    27 Coroutines of a client  AsyncClient
-    28 Familiar names  FastMCP's and the official SDK's spellings
-    29 Command line  the program in this file
+    19 More hints    dates, sets, tuples; iterators as JSON; "Args:"; {?x,y}
+    20 Coroutines    how a thread and an event loop wait for each other
+    21 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    22 Inside an application  the thread of a host, a port for hosts
+    23 Inside an application, of a client  handlers on the thread that waits
+    24 Trace         the lines that cross, on stderr or in a file
+    25 Turns of reading  the reader runs handlers; who goes on is reported
+    26 The server    part II and its chapters, put together
+    27 The client   part III and its chapters, put together
+    28 Coroutines of a client  AsyncClient
+    29 Familiar names  FastMCP's and the official SDK's spellings
+    30 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 13; to debug a hang, 4, 7 and 8.  Each section begins with its idea.
@@ -3613,56 +3614,18 @@ SIMPLE_SCHEMAS = {
     int: Schema({"type": "integer"}, int), float: Schema({"type": "number"}, float),
     object: Schema({}), typing.Any: Schema({}),
     None: Schema({"type": "null"}), type(None): Schema({"type": "null"})}
-ARRAY_MAKERS: Any = {
-    list: None, tuple: tuple, set: set, frozenset: frozenset,
-    abc.Sequence: None, abc.MutableSequence: None, abc.Iterable: None,
-    abc.Collection: None, abc.Set: set, abc.MutableSet: set}
-OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
-FORMATS: Any = {  # by the names of classes, which need not be imported
-    "datetime.datetime": {"format": "date-time"},
-    "datetime.date":     {"format": "date"},
-    "datetime.time":     {"format": "time"},
-    "uuid.UUID":         {"format": "uuid"},
-    "decimal.Decimal":   {"type": ["string", "number"], "format": "decimal"},
-    "pathlib.PurePath":  {"format": "path"},
-    "builtins.bytes":    {"contentEncoding": "base64"},
-}
 
 
-def packages_of(cls: Any) -> Iterator[tuple[str, str]]:
-    """The package and the name of a class, and of each of its bases."""
-    for base in getattr(cls, "__mro__", ()):
-        yield base.__module__.partition(".")[0], base.__name__
+def packages_of(cls: Any) -> set[str]:
+    """The packages of a class and of its bases."""
+    bases = getattr(cls, "__mro__", ())
+    return {base.__module__.partition(".")[0] for base in bases}
 
 
-def format_of(cls: Any) -> Json | None:
-    """The keywords of a class in FORMATS."""
-    for package, name in packages_of(cls):
-        keywords: Json | None = FORMATS.get(f"{package}.{name}")
-        if keywords:
-            return keywords
-    return None
-
-
-def parse_format(cls: Any, value: Any) -> Any:
-    """The object that a value of one of these formats stands for."""
-    text = str(value)
-    if issubclass(cls, bytes):
-        return from_base64(text)
-    if not hasattr(cls, "fromisoformat"):
-        return cls(text)
-    # RFC 3339, for Python before 3.11: no Z, six digits after the point
-    text = re.sub("[zZ]$", "+00:00", text)
-    text = re.sub(r"\.(\d+)", lambda part: f".{part[1]:0<6.6}", text)
-    return cls.fromisoformat(text)
-
-
-def refuse_packages(classes: Iterable[type]) -> None:
-    """Raise TypeError for classes of packages that this copy does not know."""
-    for cls in classes:
-        for package, _ in packages_of(cls):
-            if package in LEFT_OUT:
-                raise TypeError(left_out(package))
+def refuse_packages(cls: Any) -> None:
+    """Raise TypeError for a class of a package that this copy does not know."""
+    for package in packages_of(cls) & LEFT_OUT.keys():
+        raise TypeError(left_out(package))
 
 
 # Each is called with the reader and a hint, and returns its Schema, or None.
@@ -3697,12 +3660,12 @@ class HintReader:
         if hint in self._trail:
             raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
                             "a pydantic model, or a schema by hand, may be")
-        for read in HINT_READERS:
-            schema = read(self, hint)
-            if schema is not None:
-                return schema
         self._trail.append(hint)
         try:
+            for read in HINT_READERS:
+                schema = read(self, hint)
+                if schema is not None:
+                    return schema
             return self._read(hint)
         finally:
             self._trail.pop()
@@ -3717,19 +3680,26 @@ class HintReader:
             return Schema({"anyOf": [*map(self.read, args)]})
         if name == "Literal":
             return self._choice(args)
-        if isinstance(origin, type):
-            return self._class(origin, args)
         if name in ("Required", "NotRequired", "ReadOnly"):
             return self.read(args[0])
-        for inner in ("__supertype__", "__value__", "type"):  # NewType, `type`, InitVar
-            if hasattr(hint, inner):
-                return self.read(getattr(hint, inner))
-        raise TypeError(f"{hint!r} cannot be described as JSON Schema")
+        if origin is list:
+            [item] = args or [object]
+            # Hosts drop a server whose array has no `items`.
+            return Schema({"type": "array", "items": self.read(item)})
+        if origin is dict:
+            return self._dict(*args)
+        if not isinstance(origin, type):
+            raise undescribed(hint, type(hint).__name__)
+        if issubclass(origin, enum.Enum):
+            return self._choice(origin)
+        make: Any = origin
+        refuse_packages(origin)
+        return self.object(parts_of(make, self.output), lambda parts: make(**parts))
 
     def with_metadata(self, schema: Schema, metadata: Iterable[object]) -> Schema:
         """Add what Annotated says: a description, keywords, or a Field."""
         for extra in metadata:
-            refuse_packages([type(extra)])
+            refuse_packages(type(extra))
             if isinstance(extra, str):
                 extra = {"description": extra}
             if isinstance(extra, dict):
@@ -3737,45 +3707,13 @@ class HintReader:
         Validator({**schema, "$defs": self.definitions})  # SchemaError now
         return schema
 
-    def _class(self, cls: Any, args: Any) -> Schema:
-        if cls in ARRAY_MAKERS:
-            return self._array(args, ARRAY_MAKERS[cls])
-        if cls in OBJECTS:
-            return self._dict(*args)
-        if issubclass(cls, enum.Enum):
-            return self._choice(cls)
-        refuse_packages([cls])
-        keywords = format_of(cls)
-        if keywords:
-            return Schema({"type": "string", **keywords}, partial(parse_format, cls))
-        return self.object(parts_of(cls, self.output), lambda parts: cls(**parts))
-
-    def _array(self, args: Any, make: Any) -> Schema:
-        schema = Schema({"type": "array"}, make)
-        if make is tuple and args and args[-1] is not ...:
-            schema["prefixItems"] = [*map(self.read, args)]
-            schema["minItems"] = schema["maxItems"] = len(args)
-        elif len(args) > 1 and make is not tuple:
-            raise TypeError("a list has items of one type; of several: list[int | str]")
-        else:  # hosts drop a server whose array has no `items`
-            schema["items"] = self.read(args[0]) if args else {}
-        if make in (set, frozenset):
-            schema["uniqueItems"] = True
-        return schema
-
     def _dict(self, key: Any = str, value: Any = object) -> Schema:
+        if key is not str:
+            raise TypeError(left_out("propertyNames") or "its keys are not str")
         schema = Schema({"type": "object"})
-        names, values = self.read(key), self.read(value)
-        if names.get("type") != "string":
-            raise TypeError("the keys of a JSON object are str")
+        values = self.read(value)
         if values:
             schema["additionalProperties"] = values
-        if len(names) > 1:  # they must be more than text
-            schema["propertyNames"] = names
-            Validator({"propertyNames": {}})  # SchemaError if this is left out
-        if names.make:
-            schema.make = lambda members: {
-                names.make(name): part for name, part in members.items()}
         return schema
 
     def _choice(self, members: Iterable[object]) -> Schema:
@@ -3805,6 +3743,12 @@ class HintReader:
         if not self.output:  # a result may be of a subclass with more fields
             result["additionalProperties"] = False
         return result
+
+
+def undescribed(hint: object, name: str) -> TypeError:
+    hint = getattr(hint, "__qualname__", hint)
+    return TypeError(left_out(name) or f"{hint} cannot be described as JSON Schema; a "
+                     "dataclass, a TypedDict and an Enum can")
 
 
 LENGTHS = {"array": "Items", "object": "Properties"}  # of a type; else "Length"
@@ -3852,8 +3796,7 @@ def parts_of(cls: Any, output: bool) -> Iterator[Part]:
             yield name, hint, MISSING if required else UNSTATED
         return
     if not hasattr(cls, "__dataclass_fields__"):
-        raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
-                        "dataclass, a TypedDict and an Enum can")
+        raise undescribed(cls, cls.__name__)
     from inspect import signature
 
     parameters: Any = signature(cls).parameters
@@ -3965,15 +3908,15 @@ def structured_schema(schema: Json) -> Json:
     return outer
 
 
-ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
+# Each may return what stands for a value in JSON, or the value itself.
+JSON_READERS: list[Callable[[Any], Any]] = []
 
 
 def to_json_data(value: object, strict: bool = False) -> Any:
     """Convert a value to JSON data.
 
-    A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
-    lists, bytes base64.  What has no JSON form is replaced, NaN and infinity by null,
-    an object by its str().
+    A dataclass becomes an object, an Enum its value, a set a list, bytes base64.  What
+    has no JSON form is replaced, NaN and infinity by null, an object by its str().
 
     Raises:
         TypeError: if strict, a part of it has no JSON form.
@@ -4001,7 +3944,7 @@ def plain_data(value: Any, strict: bool) -> Any:
     if isinstance(value, dict):
         return {key_text(key, strict): plain_data(part, strict)
                 for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [plain_data(part, strict) for part in value]
     return plain_data(json_form(value, strict), strict)
 
@@ -4023,22 +3966,15 @@ def json_form(value: Any, strict: bool) -> Any:
     if hasattr(cls, "__dataclass_fields__"):
         fields = sys.modules["dataclasses"].fields(value)
         return {field.name: getattr(value, field.name) for field in fields}
-    if hasattr(cls, "model_dump"):
-        return model_data(value)
-    if hasattr(cls, "tolist"):  # of numpy and pandas
-        return value.tolist()
-    if isinstance(value, abc.Mapping):
-        return dict(value)
-    if isinstance(value, ITERATED):
-        return list(value)
     if hasattr(cls, "isoformat"):
         return value.isoformat()
-    hints = getattr(cls, "__annotations__", ())
-    attributes = {name: getattr(value, name) for name in hints
-                  if name[0] != "_" and hasattr(value, name)}
-    if strict and not attributes and not format_of(cls):
+    for read in JSON_READERS:
+        data = read(value)
+        if data is not value:
+            return data
+    if strict:
         raise TypeError(f"{cls.__name__} cannot be written as JSON")
-    return attributes or str(value)
+    return str(value)
 
 
 # Signatures.  A function's parameters become a schema, and arguments are bound to them.
@@ -4046,6 +3982,10 @@ DOUBTS = {  # parameters without a hint that look like a mistake
     "ctx": "did you mean `ctx: Context`?",
     "context": "did you mean `context: Context`?",
     "self": "did you mean a method of an object, `object.method`?"}
+
+
+# Each splits a docstring: what is left, and descriptions of parameters.
+DOC_READERS: list[Callable[[str], tuple[str, dict[str, str]]]] = []
 
 
 def is_coroutine_function(fn: Any) -> bool:
@@ -4163,7 +4103,11 @@ class Signature:
         from inspect import cleandoc
 
         doc = cleandoc(self.function.__doc__ or "")
-        return (doc, {}) if self.given_schema else split_docstring(doc)
+        descriptions: dict[str, str] = {}
+        if not self.given_schema:
+            for read in DOC_READERS:
+                doc, descriptions = read(doc)
+        return doc, descriptions
 
     @property
     def description(self) -> str:
@@ -4181,97 +4125,65 @@ class Signature:
         return {**self.hint_schema, "properties": properties}
 
 
-ARGUMENTS = (r"(?m)^(?:Args|Arguments|Parameters|Params):[ \t]*\n"
-             r"((?:[ \t]+\S.*\n|[ \t]*\n)+)")
-ARGUMENT = r"(?m)^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"
-
-
-def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """A docstring without its section "Args:", and the descriptions in that."""
-    from inspect import cleandoc
-
-    descriptions = {}
-    texts = re.split(ARGUMENTS, doc + "\n")  # every other one is a section
-    for number in range(1, len(texts), 2):
-        body = cleandoc("\n" + texts[number]) + "\n"
-        for name, description in re.findall(ARGUMENT, body):
-            descriptions[name] = cleandoc(description)
-        # Other lines of the section stay: a model should read them too.
-        texts[number] = re.sub(ARGUMENT, "", body)
-    return "\n\n".join(filter(None, map(str.strip, texts))), descriptions
-
-
 # URI templates, used backwards: from a URI to the values of the variables.
 
-VARIABLE = r"\{(\+?[A-Za-z_]\w*\*?)\}"
-QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
 MAX_URI = 1000  # characters; the time to match grows with the square
 
 
 class UriTemplate:
-    """An RFC 6570 template that is matched with URIs.
+    """A template that is matched with URIs.
 
-    `{x}` matches no slash, not even as %2F; `{+x}` and `{x*}` do, and there can be one
-    of them.  `{?x,y}`, at the end, matches in any order, and none is required.  No
-    variable matches a drive, an absolute path, or one with a `..` segment.  literal:
-    the number of characters outside braces; of several matching templates, prefer the
-    one with most.  Raises ValueError for another expression, one name twice, or
-    adjacent variables.
+    `{x}` matches no slash, not even as %2F; and no variable matches a drive, an
+    absolute path, or one with a `..` segment.  literal: the number of characters
+    outside braces; of several matching templates, prefer the one with most.  segments:
+    the variables that match no slash.  Raises ValueError for another expression, one
+    name twice, or adjacent variables.
     """
 
+    may_have = f"{{x}} with text between them {left_out('{?x,y}')}"
+
     def __init__(self, text: str) -> None:
-        path, *queries = re.split(QUERY, text)
-        first, *parts = re.split(VARIABLE, path)
-        variables = parts[::2]
+        first, *parts = re.split(r"\{([A-Za-z_]\w*)\}", text)
         literals = [first, *parts[1::2]]
-        self._query = re.findall(r"\w+", "".join(queries))
-        self._segments = [name for name in variables if name.isidentifier()]
-        self.names = [name.strip("+*") for name in variables] + self._query
+        self.names = self.segments = parts[::2]
         self.literal = sum(map(len, literals))
         adjacent = "" in literals[1:-1]
         repeated = len(set(self.names)) < len(self.names)
-        several = len(variables) > len(self._segments) + 1
-        unknown = re.search("[{}]", "".join(literals))
-        if adjacent or repeated or several or unknown:
-            raise ValueError(
-                f"{text!r} is not a URI template that can be matched: it may have "
-                "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end")
+        if adjacent or repeated or re.search("[{}]", "".join(literals)):
+            raise ValueError(f"{text!r} is not a URI template that can be matched: it "
+                             f"may have {self.may_have}")
         ends = [*map(re.escape, literals)]
         ends[-1] += r"\Z"
-        pattern = ends[0]
-        # A variable ends at the first occurrence of the text after it.  A lookahead is
-        # not entered again on backtracking, so no URI takes exponential time.
-        for name, end in zip(self.names, ends[1:]):
-            if name in self._segments:
-                pattern += f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
-            else:
-                pattern += f"(?P<{name}>[^?#]+){end}"
-        self._pattern = re.compile(pattern)
+        variables = map(self.pattern_of, self.names, ends[1:])
+        self._pattern = re.compile(ends[0] + "".join(variables))
+
+    def pattern_of(self, name: str, end: str) -> str:
+        """The pattern of a variable and the text after it, at the first occurrence.
+
+        A lookahead is not entered again on backtracking, so no URI takes exponential
+        time.
+        """
+        return f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
+
+    def texts(self, uri: str) -> dict[str, str] | None:
+        """The texts of the variables, still encoded; None: the URI does not match."""
+        found = self._pattern.match(uri)
+        return found and found.groupdict()
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The decoded values of the variables; None: the URI does not match."""
         from urllib.parse import unquote
 
-        path, query = uri, ""
-        if self._query:
-            path, _, query = uri.partition("?")
-        if len(uri) > MAX_URI or "#" in query:
+        if len(uri) > MAX_URI:
             return None
-        found = self._pattern.match(path)
-        if found is None:
-            return None
-        values: dict[str, str] = found.groupdict()
-        for pair in filter(None, query.split("&")):
-            name, _, text = pair.partition("=")
-            if name not in self._query:
-                return None
-            values[name] = text
-        for name, text in values.items():
-            value = values[name] = unquote(text)
+        values = self.texts(uri)
+        for name, text in (values or {}).items():
+            value = unquote(text)
             if not is_safe(value):
                 return None
-            if name in self._segments and re.search(NO_SEGMENT, value):
+            if name in self.segments and re.search(NO_SEGMENT, value):
                 return None
+            values[name] = value  # type: ignore[index]
         return values
 
 
@@ -4880,7 +4792,8 @@ def read_result(value: Any) -> Any:
     """What a function returned, as content of ours if it is content."""
     for read in RESULT_READERS:
         value = read(value)
-    refuse_packages(map(type, parts_in(value)))
+    for part in parts_in(value):
+        refuse_packages(type(part))
     return value
 
 
@@ -5030,6 +4943,7 @@ class ResourceEntry(Registration):
 
     capability = "resources"
     option_names = "name title description mime_type size annotations icons meta"
+    template_class = UriTemplate
 
     def __init__(self, uri: str, fn: Any, options: Json) -> None:
         if not re.match(URI_START, uri):
@@ -5038,7 +4952,7 @@ class ResourceEntry(Registration):
         variables = set()
         if "{" in uri:
             self.list_key, self.key_field = "resourceTemplates", "uriTemplate"
-            self.template = UriTemplate(uri)
+            self.template = self.template_class(uri)
             variables = set(self.template.names)
         super().__init__(fn, options, uri)
         schema = self.signature.hint_schema
@@ -5798,11 +5712,12 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 25
+#                      request has, how a function is called; put together in section 26
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
-#   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
-#                      contexts, advice for an error, what reads a hint or a result
+#   CONTEXT_TYPES, ERROR_HINTS    rows: a class of contexts, advice for an error
+#   HINT_READERS, RESULT_READERS, JSON_READERS, DOC_READERS    rows: what reads a hint,
+#                      a result, a part of it, a docstring
 #   add_keywords, Validator.reader    rows: keywords of schemas; what reads them
 #   TAPS               look at every line of a connection
 
@@ -8394,7 +8309,191 @@ add_keywords(
     ("$anchor", ANY, STRING),
     ("$dynamicAnchor", ANY, STRING))
 
-# -- 19. Coroutines --------------------------------------------------------------------
+# -- 19. More hints --------------------------------------------------------------------
+# Chapter: schemas, of a server.
+# Adds: datetime, date, time, UUID, Decimal, Path, PurePath, bytes, NewType, InitVar
+# Adds: tuple, set, frozenset, Sequence, MutableSequence, Iterable, Collection, Set
+# Adds: MutableSet, Mapping, MutableMapping, {+x}, {x*}, {?x,y}
+# Doors: rows of tables (HINT_READERS …); the class of the templates of resources.
+#
+# What hints, results, docstrings and templates may be besides the ordinary.
+
+ARRAY_MAKERS: Any = {
+    tuple: tuple, set: set, frozenset: frozenset,
+    abc.Sequence: None, abc.MutableSequence: None, abc.Iterable: None,
+    abc.Collection: None, abc.Set: set, abc.MutableSet: set}
+OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
+FORMATS: Any = {  # by the names of classes, which need not be imported
+    "datetime.datetime": {"format": "date-time"},
+    "datetime.date":     {"format": "date"},
+    "datetime.time":     {"format": "time"},
+    "uuid.UUID":         {"format": "uuid"},
+    "decimal.Decimal":   {"type": ["string", "number"], "format": "decimal"},
+    "pathlib.PurePath":  {"format": "path"},
+    "builtins.bytes":    {"contentEncoding": "base64"},
+}
+ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
+
+
+def format_of(cls: Any) -> Json | None:
+    """The keywords of a class in FORMATS."""
+    for base in getattr(cls, "__mro__", ()):
+        keywords: Json | None = FORMATS.get(f"{base.__module__}.{base.__name__}")
+        if keywords:
+            return keywords
+    return None
+
+
+def parse_format(cls: Any, value: Any) -> Any:
+    """The object that a value of one of these formats stands for."""
+    text = str(value)
+    if issubclass(cls, bytes):
+        return from_base64(text)
+    if not hasattr(cls, "fromisoformat"):
+        return cls(text)
+    # RFC 3339, for Python before 3.11: no Z, six digits after the point
+    text = re.sub("[zZ]$", "+00:00", text)
+    text = re.sub(r"\.(\d+)", lambda part: f".{part[1]:0<6.6}", text)
+    return cls.fromisoformat(text)
+
+
+def read_more(reader: HintReader, hint: Any) -> Schema | None:
+    origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if hasattr(hint, "__metadata__"):
+        return None
+    if not isinstance(origin, type):
+        for inner in ("__supertype__", "__value__", "type"):
+            if hasattr(hint, inner):  # NewType, `type`, InitVar
+                return reader.read(getattr(hint, inner))
+        return None
+    if origin in OBJECTS:
+        return read_object(reader, *args)
+    if origin in ARRAY_MAKERS:
+        return read_array(reader, args, ARRAY_MAKERS[origin])
+    keywords = format_of(origin)
+    if keywords is None or issubclass(origin, enum.Enum):
+        return None
+    return Schema({"type": "string", **keywords}, partial(parse_format, origin))
+
+
+def read_array(reader: HintReader, args: Any, make: Any) -> Schema:
+    if make is tuple and args and args[-1] is not ...:
+        return Schema({
+            "type": "array", "prefixItems": [*map(reader.read, args)],
+            "minItems": len(args), "maxItems": len(args)}, make)
+    schema = Schema({"type": "array", "items": {}}, make)
+    if args:
+        schema["items"] = reader.read(args[0])
+    if make in (set, frozenset):
+        schema["uniqueItems"] = True
+    return schema
+
+
+def read_object(reader: HintReader, key: Any = str, value: Any = object) -> Schema:
+    schema = Schema({"type": "object"})
+    names, values = reader.read(key), reader.read(value)
+    if names.get("type") != "string":
+        raise TypeError("the keys of a JSON object are str")
+    if values:
+        schema["additionalProperties"] = values
+    if len(names) > 1:  # they must be more than text
+        schema["propertyNames"] = names
+    if names.make:
+        schema.make = lambda members: {
+            names.make(name): part for name, part in members.items()}
+    return schema
+
+
+def more_json(value: Any) -> Any:
+    """What stands in JSON for arrays of numpy, iterators, objects with attributes."""
+    cls = type(value)
+    if hasattr(cls, "model_dump"):
+        return model_data(value)
+    if hasattr(cls, "tolist"):  # of numpy and pandas
+        return value.tolist()
+    if isinstance(value, abc.Mapping):
+        return dict(value)
+    if isinstance(value, ITERATED):
+        return list(value)
+    if format_of(cls):
+        return str(value)
+    hints = getattr(cls, "__annotations__", ())
+    attributes = {name: getattr(value, name) for name in hints
+                  if name[0] != "_" and hasattr(value, name)}
+    return attributes or value
+
+
+ARGUMENTS = (r"(?m)^(?:Args|Arguments|Parameters|Params):[ \t]*\n"
+             r"((?:[ \t]+\S.*\n|[ \t]*\n)+)")
+ARGUMENT = r"(?m)^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"
+
+
+def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """A docstring without its section "Args:", and the descriptions in that."""
+    from inspect import cleandoc
+
+    descriptions = {}
+    texts = re.split(ARGUMENTS, doc + "\n")  # every other one is a section
+    for number in range(1, len(texts), 2):
+        body = cleandoc("\n" + texts[number]) + "\n"
+        for name, description in re.findall(ARGUMENT, body):
+            descriptions[name] = cleandoc(description)
+        # Other lines of the section stay: a model should read them too.
+        texts[number] = re.sub(ARGUMENT, "", body)
+    return "\n\n".join(filter(None, map(str.strip, texts))), descriptions
+
+
+QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
+
+
+class MoreTemplate(UriTemplate):
+    """A template of RFC 6570 with more than `{x}`.
+
+    `{+x}` and `{x*}` match slashes too; there can be one of them.  `{?x,y}`, at the
+    end, matches in any order, and none is required.
+    """
+
+    may_have = "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end"
+
+    def __init__(self, text: str) -> None:
+        path, *queries = re.split(QUERY, text)
+        self._query = re.findall(r"\w+", "".join(queries))
+        variables = re.findall(r"\{(\+?)([A-Za-z_]\w*)(\*?)\}", path)
+        self._paths = [name for plus, name, star in variables if plus or star]
+        for name in self._paths:
+            path = re.sub(rf"\{{\+?{name}\*?\}}", f"{{{name}}}", path)
+        super().__init__(path)
+        self.segments = [name for name in self.names if name not in self._paths]
+        self.names = self.names + self._query
+        if len(self._paths) > 1 or len(set(self.names)) < len(self.names):
+            raise ValueError(f"{text!r}: a template has each name once, and one path")
+
+    def pattern_of(self, name: str, end: str) -> str:
+        if name in self._paths:
+            return f"(?P<{name}>[^?#]+){end}"
+        return super().pattern_of(name, end)
+
+    def texts(self, uri: str) -> dict[str, str] | None:
+        path, query = uri, ""
+        if self._query:
+            path, _, query = uri.partition("?")
+        texts = super().texts(path)
+        if texts is None or "#" in query:
+            return None
+        for pair in filter(None, query.split("&")):
+            name, _, text = pair.partition("=")
+            if name not in self._query:
+                return None
+            texts[name] = text
+        return texts
+
+
+HINT_READERS.append(read_more)
+JSON_READERS.append(more_json)
+DOC_READERS.append(split_docstring)
+ResourceEntry.template_class = MoreTemplate
+
+# -- 20. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8443,7 +8542,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 20. Coroutines of a server --------------------------------------------------------
+# -- 21. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -8851,7 +8950,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 21. Inside an application ---------------------------------------------------------
+# -- 22. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9104,7 +9203,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 22. Inside an application, of a client --------------------------------------------
+# -- 23. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of a client.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9181,7 +9280,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 23. Trace -------------------------------------------------------------------------
+# -- 24. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9264,7 +9363,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 24. Turns of reading --------------------------------------------------------------
+# -- 25. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9510,7 +9609,7 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 25. The server --------------------------------------------------------------------
+# -- 26. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9687,7 +9786,7 @@ class Server(
         session.run()
 
 
-# -- 26. The client --------------------------------------------------------------------
+# -- 27. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9795,7 +9894,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 27. Coroutines of a client --------------------------------------------------------
+# -- 28. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10077,7 +10176,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 28. Familiar names ----------------------------------------------------------------
+# -- 29. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -10178,7 +10277,7 @@ FOREIGN_PACKAGES = {"mcp", "mcp_types", "fastmcp"}
 
 def is_foreign(cls: Any) -> bool:
     """True if a class, or a base of it, is of another MCP library."""
-    return any(package in FOREIGN_PACKAGES for package, _ in packages_of(cls))
+    return bool(FOREIGN_PACKAGES & packages_of(cls))
 
 
 def refuse_foreign_context(reader: HintReader, hint: Any) -> None:
@@ -10377,10 +10476,10 @@ def taken(options: Json, names: Iterable[str]) -> Json:
 class FamiliarReader(HintReader):
     """Reads hints as pydantic does: `bytes` are the UTF-8 of a text."""
 
-    def _class(self, cls: Any, args: Any) -> Schema:
-        if cls is bytes:
+    def read(self, hint: Any) -> Schema:
+        if hint is bytes:
             return Schema({"type": "string", "format": "binary"}, str.encode)
-        return super()._class(cls, args)
+        return super().read(hint)
 
     def object(self, parts: Iterable[Part], make: Any = None) -> Schema:
         return super().object(map(with_text_default, parts), make)
@@ -10926,7 +11025,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 29. Command line ------------------------------------------------------------------
+# -- 30. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #

@@ -73,17 +73,18 @@ The file is read from top to bottom; only annotations use names of a later secti
     17 Stateless, of a client  the probe, "input required", streams
     18 More schemas  the rest of JSON Schema 2020-12, draft-07
     19 More hints    dates, sets, tuples; iterators as JSON; "Args:"; {?x,y}
-    20 Coroutines    how a thread and an event loop wait for each other
-    21 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    22 Inside an application  the thread of a host, a port for hosts
-    23 Inside an application, of a client  handlers on the thread that waits
-    24 Trace         the lines that cross, on stderr or in a file
-    25 Turns of reading  the reader runs handlers; who goes on is reported
-    26 The server    part II and its chapters, put together
-    27 The client   part III and its chapters, put together
-    28 Coroutines of a client  AsyncClient
-    29 Familiar names  FastMCP's and the official SDK's spellings
-    30 Command line  the program in this file
+    20 More of a server  completion, middleware, methods of your own, subscriptions
+    21 Coroutines    how a thread and an event loop wait for each other
+    22 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    23 Inside an application  the thread of a host, a port for hosts
+    24 Inside an application, of a client  handlers on the thread that waits
+    25 Trace         the lines that cross, on stderr or in a file
+    26 Turns of reading  the reader runs handlers; who goes on is reported
+    27 The server    part II and its chapters, put together
+    28 The client   part III and its chapters, put together
+    29 Coroutines of a client  AsyncClient
+    30 Familiar names  FastMCP's and the official SDK's spellings
+    31 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 13; to debug a hang, 4, 7 and 8.  Each section begins with its idea.
@@ -130,7 +131,7 @@ RequestPeer of its own.  (chapter: stateless)
 Validate.  `peer.validate` looks the method up: does this revision have it, and did this
 server declare the capability?
 
-Dispatch.  `_dispatch` takes the request through the middleware to the function under
+Dispatch.  `dispatch` takes the request, through the middleware, to the function under
 @handles("tools/call").  It finds the tool in the Registry, and `Signature.bind` applies
 the schema that HintReader has made of the type hints: one walk checks the arguments,
 takes "5" for the integer it contains, makes the objects, and collects every problem.
@@ -240,9 +241,10 @@ given.  It opens no socket.  A server is a program: start only what you would ru
 hand.  What it sends is bounded (see Client), and its regular expressions are not run.
 
 To extend a server (part II) from outside: a transport is two binary streams, given to
-Server.serve; a method or a notification is a function under Server.method; what is to
-happen around every request is a middleware; `capabilities=` declares it.  From within:
-the doors, at the end of section 13.
+Server.serve.  From within: the doors, at the end of section 13.
+
+A method or a notification is a function under Server.method; what is to happen around
+every request is a middleware; `capabilities=` declares it.  (chapter: more)
 
 What an extension pushes is granted by Server.subscription and sent by
 notify_subscribers.  (chapter: stateless)
@@ -303,7 +305,7 @@ ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
 __version__ = "5.0.0"
 # The parts of this copy, and its chapters
-PARTS = "server client stateless schemas asyncio turns inside trace names cli"
+PARTS = "server client stateless schemas more asyncio turns inside trace names cli"
 __all__: list[str] = []  # each section adds its own
 ABSENT: dict[str, str] = {}  # what this copy does not have, and what that would add
 LEFT_OUT = {name: part for part, names in ABSENT.items()
@@ -3689,7 +3691,7 @@ class HintReader:
         if origin is dict:
             return self._dict(*args)
         if not isinstance(origin, type):
-            raise undescribed(hint, type(hint).__name__)
+            raise undescribed(hint, type(hint))
         if issubclass(origin, enum.Enum):
             return self._choice(origin)
         make: Any = origin
@@ -3745,10 +3747,11 @@ class HintReader:
         return result
 
 
-def undescribed(hint: object, name: str) -> TypeError:
+def undescribed(hint: object, cls: type) -> TypeError:
     hint = getattr(hint, "__qualname__", hint)
-    return TypeError(left_out(name) or f"{hint} cannot be described as JSON Schema; a "
-                     "dataclass, a TypedDict and an Enum can")
+    return TypeError(
+        left_out(f"hint {cls.__name__}") or f"{hint} cannot be described as JSON "
+        "Schema; a dataclass, a TypedDict and an Enum can")
 
 
 LENGTHS = {"array": "Items", "object": "Properties"}  # of a type; else "Length"
@@ -3796,7 +3799,7 @@ def parts_of(cls: Any, output: bool) -> Iterator[Part]:
             yield name, hint, MISSING if required else UNSTATED
         return
     if not hasattr(cls, "__dataclass_fields__"):
-        raise undescribed(cls, cls.__name__)
+        raise undescribed(cls, cls)
     from inspect import signature
 
     parameters: Any = signature(cls).parameters
@@ -4735,9 +4738,7 @@ def form_reader(form: Json) -> Callable[[Json], Elicited]:
 from types import SimpleNamespace
 
 # What a server declares of a capability; the others are declared as an empty object.
-CAPABILITIES = {"tools": {"listChanged": True}, "prompts": {"listChanged": True},
-                "resources": {"listChanged": True, "subscribe": True}}
-MAX_COMPLETIONS = 100                # server/utilities/completion
+CAPABILITIES = {name: {"listChanged": True} for name in CHANGES}
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"  # server/tools: "Tool Names"
 
 
@@ -4989,6 +4990,7 @@ class ResourceEntry(Registration):
         return ResourceContents(text, uri=uri, **fields)
 
 
+MethodHandler = Callable[[Handling, Json], Any]
 CONTEXT_TYPES: list[Any] = [Context]  # of which handlers take one by annotation
 
 
@@ -4996,26 +4998,21 @@ class Registry:
     """What a server offers, and who is notified when that changes.
 
     A Server fills it, and its sessions serve it, from any thread.  lists: the entries
-    by key, for each key of a list.  completers: by prompt or template, and argument.
-    methods: the user's own.  first_level: of log messages, until logging/setLevel.
-    subscribers: each has its `subscriptions`, and `notify`, which does not block.
+    by key, for each key of a list.  methods: handlers of those that the protocol does
+    not have.  first_level: of log messages, until logging/setLevel.  subscribers: each
+    has its `subscriptions`, and `notify`, which does not block.
     """
 
-    def __init__(self, info: Json, instructions: str | None, first_level: str,
-                 more_capabilities: Json) -> None:
+    def __init__(self, info: Json, instructions: str | None, first_level: str) -> None:
         self.info, self.instructions = info, instructions
         self.first_level = first_level
-        self._more_capabilities = more_capabilities
         self.lock = threading.Lock()  # guards these
         self.capabilities: Json = {}
         self.lists: dict[str, dict[str, Any]] = {
             row.list_key: {} for row in METHODS.values() if row.list_key}
-        self.middleware: list[Handler] = []
-        self.completers: dict[tuple[str, str], Signature] = {}
-        self.methods: dict[str, Signature] = {}
+        self.methods: dict[str, Any] = {}
         self.subscribers: set[Any] = set()
-        for capability in ["logging", *more_capabilities]:
-            self.offer(capability)
+        self.offer("logging")
 
     def add(self, entry: Registration) -> None:
         with self.lock:
@@ -5032,27 +5029,10 @@ class Registry:
             entry = self.lists[list_key].pop(key)
         self.list_changed(entry.capability)
 
-    def add_function(self, table: dict[Any, Signature], key: object, fn: Any) -> None:
-        """Add one to `completers` or `methods`."""
-        signature = Signature(fn, CONTEXT_TYPES)
-        with self.lock:
-            table[key] = signature
-
     def offer(self, capability: str) -> None:
-        """Declare a capability, unless the user has taken it away."""
-        more = self._more_capabilities.get(capability, True)
-        if more is False:
-            return
-        if more is True:
-            more = {}
-        if type(more) is not dict:
-            raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
-                            f"not {more!r:.60}")
-        details = {**CAPABILITIES.get(capability, {}), **more}
-        for key in [key for key in details if details[key] is False]:
-            del details[key]
+        """Declare a capability."""
         with self.lock:
-            self.capabilities[capability] = details
+            self.capabilities[capability] = {**CAPABILITIES.get(capability, {})}
 
     def description(self) -> Json:
         """What a client is told at first, besides `info`."""
@@ -5110,7 +5090,7 @@ class Registry:
 # -- a session
 
 
-METHOD_HANDLERS: dict[str, Callable[[Handling, Json], Any]] = {}
+METHOD_HANDLERS: dict[str, MethodHandler] = {}
 
 
 def handles(*methods: str) -> Callable[[F], F]:
@@ -5219,13 +5199,6 @@ class BaseServerSession(Session):
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         if method == INITIALIZED:
             self.registry.subscribe(self.peer)
-        signature = self.registry.methods.get(method)
-        if signature is None or not method.startswith("notifications/"):
-            return
-        if not self.connection.backlog_full():
-            handling = Handling(self, self.peer)
-            job = partial(self.call_given, handling, signature, params)
-            self.connection.call_back(job, size + REQUEST_COST)
 
     def handle(self, request: Any) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
@@ -5235,7 +5208,7 @@ class BaseServerSession(Session):
         peer = self.peer_of(request)
         peer.validate(request)
         try:
-            result = self._dispatch(Handling(self, peer, request), params)
+            result = self.dispatch(Handling(self, peer, request), params)
         except McpError as error:
             raise peer.translate(error) from None
         except Unwind as unwind:
@@ -5248,45 +5221,13 @@ class BaseServerSession(Session):
         """The client as a request sees it."""
         return request.peer
 
-    def _dispatch(self, handling: Handling, params: Json) -> Any:
-        """Call the handler of a request, through the middleware."""
-        if handling.request.on_reader or not self.registry.middleware:
-            return self._call_method(handling, None, None, params)
-        call: Handler = partial(self._call_method, handling)
-        for layer in reversed(self.registry.middleware):
-            call = partial(self._call_layer, handling, layer, call)
-        return call(None, None, params)
-
-    def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
-                    ctx: object, method: object, params: Json) -> Json:
-        """Call a middleware; ctx and method are what another one has passed on."""
-        ctx, method = handling.context(is_async=False), handling.request.method
-        call = partial(layer, ctx, method, params, call_next)
-        result = self.run_handler(handling, call)
-        if not isinstance(result, dict):
-            raise TypeError(f"middleware {name_of(layer)} returned no result")
-        return result
-
-    def _call_method(self, handling: Handling, ctx: object, method: object,
-                     params: Json) -> Any:
-        name = handling.request.method
-        handler = METHOD_HANDLERS.get(name)
-        if handler:
-            return handler(handling, params)
-        value = self.call_given(handling, self.registry.methods[name], params)
-        data = handling.json_of(value, name)
-        return data if type(data) is dict else wire_fields(result=data)
+    def dispatch(self, handling: Handling, params: Json) -> Any:
+        """Call the handler of a request."""
+        method = handling.request.method
+        handler = METHOD_HANDLERS.get(method) or self.registry.methods[method]
+        return handler(handling, params)
 
     # -- calling the functions of users
-
-    def call_given(self, handling: Handling, signature: Signature, given: Json) -> Any:
-        """Call one with what it takes of that which is given; `params` takes all."""
-        names = [*signature.hint_schema["properties"]]
-        if names == ["params"]:
-            given = {"params": given}
-        arguments = {name: given[name] for name in names
-                     if given.get(name) is not None}
-        return self.call(handling, signature, arguments)
 
     def call(self, handling: Handling, signature: Signature, arguments: Json,
              tool: bool = False) -> Any:
@@ -5429,66 +5370,6 @@ def handle_resources_read(handling: Handling, params: Json) -> Json:
     return {"contents": handling.session.read(handling, uri)}
 
 
-@handles("resources/subscribe", "resources/unsubscribe")
-def handle_subscribe(handling: Handling, params: Json) -> Json:
-    uri = require_type(params.get("uri"), str, "uri")
-    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
-    request, subscriptions = handling.request, handling.peer.subscriptions
-    incoming = request.connection.incoming
-    wanted = request.method == "resources/subscribe"
-    with handling.session.registry.lock, request.connection.lock:
-        if wanted == (key in subscriptions):
-            return {}
-        if wanted:
-            incoming.check_room(besides=request.cost)
-            incoming.charge(cost)
-            subscriptions.add(key)
-        else:
-            incoming.charge(-cost)
-            subscriptions.remove(key)
-    return {}
-
-
-COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
-FOR_ALL = ("", "")  # the key of a function that completes what no other does
-
-
-@handles("completion/complete")
-def handle_complete(handling: Handling, params: Json) -> Json:
-    ref = member(params, "ref", dict)
-    argument = member(params, "argument", dict)
-    field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
-    key = require_type(ref.get(field), str, f"ref.{field}")
-    name = require_type(argument.get("name"), str, "argument.name")
-    value = require_type(argument.get("value"), str, "argument.value")
-    context = member(member(params, "context", dict), "arguments", dict)
-    registry = handling.session.registry
-    completers, lists = registry.completers, registry.lists
-    completer = completers.get((key, name)) or completers.get(FOR_ALL)
-    found = None
-    if completer:
-        given = {"value": value, "context": context, "ref": ref, "argument": argument}
-        found = handling.session.call_given(handling, completer, given)
-    elif key not in {**lists["prompts"], **lists["resourceTemplates"]}:
-        raise invalid_params(f"Unknown prompt or template: {key:.200}",
-                             f"ref.{field}", "there is no such prompt or template")
-    return completion_of(handling, found)
-
-
-def completion_of(handling: Handling, found: Any) -> Json:
-    """The result for what a function returned: texts, or a dict of the wire."""
-    more: Json = {}
-    if found and isinstance(found, dict):
-        more = wire_fields(**found)
-        found = more["values"]
-    if is_text(found):
-        found = [found]
-    texts = [handling.text_of(value, "a completion") for value in found or ()]
-    completion = {"total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **more}
-    completion["values"] = texts[:MAX_COMPLETIONS]
-    return {"completion": completion}
-
-
 # -- the server
 
 
@@ -5502,6 +5383,7 @@ class BaseServer:
     _tapped = True         # its connections can be
     _session_class: Any = BaseServerSession
     _lifespan_class: Any = Lifespan
+    _registry_class: type[Registry] = Registry
 
     def __init__(self, options: Any) -> None:
         """options: an attribute for each of those that Server has."""
@@ -5515,9 +5397,8 @@ class BaseServer:
         info = wire_fields(**given)
         info.setdefault("version", "0")
         self.name, self.version = info["name"], info["version"]
-        more_capabilities = options.capabilities or {}
-        self._registry = Registry(
-            info, options.instructions, self._first_level, more_capabilities)
+        self._registry = self._registry_class(
+            info, options.instructions, self._first_level)
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> NoReturn:
@@ -5585,65 +5466,6 @@ class BaseServer:
             raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
-    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
-        """Register a function that completes an argument (server/utilities/completion).
-
-        ref: the name of a prompt, or a URI template.  The function is called with
-        `value`, the text so far, and with `context`, the other arguments as a dict, if
-        it has that parameter; it returns a list of str.
-        """
-        def add(fn: F) -> F:
-            registry = self._registry
-            registry.add_function(registry.completers, (ref, argument), fn)
-            registry.offer("completions")
-            return fn
-
-        return add
-
-    def method(self, name: str) -> Callable[[F], F]:
-        """Register a handler for a request or a notification of your own.
-
-        A notification is what has a name that begins with "notifications/".  It gets
-        the params of the message as its parameters, or all of them as `params` if that
-        is its only one; others are ignored, and null is as if absent.
-
-        Raises:
-            TypeError: the protocol has this method.
-        """
-        if not isinstance(name, str) or name in METHOD_HANDLERS:
-            raise TypeError(f"method needs a name of your own, not {name!r}")
-
-        def add(fn: F) -> F:
-            self._registry.add_function(self._registry.methods, name, fn)
-            return fn
-
-        return add
-
-    def middleware(self, fn: F) -> F:
-        """Register fn(ctx, method, params, call_next) -> result around every handler.
-
-        call_next(ctx, method, params) calls the next middleware or the handler; call it
-        at most once.  It passes on changed params, but not a changed method.  The first
-        middleware registered is the outermost.  None is called for notifications, nor
-        for what the reader handles itself: the handshake, ping, subscriptions, the log
-        level.
-
-        A list that is computed, instead of registered:
-
-            @server.middleware
-            def computed(ctx, method, params, call_next):
-                if method == "prompts/list":
-                    names = [path.stem for path in FOLDER.iterdir()]
-                    return {"prompts": [{"name": name} for name in names]}
-                return call_next(ctx, method, params)
-
-        Server(capabilities={"prompts": {}}) declares prompts though none is registered.
-        """
-        require_sync(fn)
-        with self._registry.lock:
-            self._registry.middleware.append(fn)
-        return fn
-
     def add_tool(self, fn: F, **options: object) -> F:
         """Register a tool as `tool` does, and notify the clients."""
         self._registry.add(ToolEntry(fn, options))
@@ -5671,10 +5493,6 @@ class BaseServer:
         """Remove a resource and notify the clients; KeyError if there is none."""
         list_key = "resourceTemplates" if "{" in uri else "resources"
         self._registry.remove(list_key, uri)
-
-    def notify_resource_updated(self, uri: str) -> None:
-        """Notify the clients that have subscribed to this URI that it has changed."""
-        self._registry.publish(UPDATED, uri, UPDATED, {"uri": uri})
 
     @property
     def instructions(self) -> str | None:
@@ -5712,7 +5530,7 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 26
+#                      request has, how a function is called; put together in section 27
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS    rows: a class of contexts, advice for an error
@@ -7202,8 +7020,7 @@ CACHEABLE = ("server/discover", "tools/list", "resources/list", "prompts/list",
 class StatelessSettings:
     """What the requests of a server share.
 
-    cacheable: the methods whose results have cache_hints.  grants: functions, by keys
-    of the filter of a stream.
+    grants: functions, by keys of the filter of a stream.
     """
 
     def __init__(self, options: Any) -> None:
@@ -7216,7 +7033,6 @@ class StatelessSettings:
         self.secret = secret or os.urandom(32)
         milliseconds = int(options.cache_ttl * 1000)
         self.cache_hints = {"ttlMs": milliseconds, "cacheScope": options.cache_scope}
-        self.cacheable = {*CACHEABLE}
         self.grants: dict[str, Signature] = {}
 
 
@@ -7308,7 +7124,8 @@ class RequestPeer(Peer):
     def finalize(self, method: str, result: Json) -> Json:
         result = {"resultType": "complete", **result}
         is_complete = result["resultType"] == "complete"
-        if is_complete and method in self.settings.cacheable:
+        own = self.registry.methods.get(method)
+        if is_complete and (method in CACHEABLE or getattr(own, "cacheable", False)):
             result = {**self.settings.cache_hints, **result}
         return with_meta(result, {META_SERVER: self.registry.info})
 
@@ -7429,16 +7246,6 @@ class StatelessServer(BaseServer):
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._stateless = StatelessSettings(options)
-
-    def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
-        """Register a handler for a request or a notification of your own.
-
-        See BaseServer.method.  cacheable: its results may be cached as lists are, for
-        `cache_ttl` seconds.
-        """
-        if cacheable:
-            self._stateless.cacheable.add(name)
-        return super().method(name)
 
     def subscription(self, key: str) -> Callable[[F], F]:
         """Register a function that grants a key of your own in the filter of a stream.
@@ -8311,9 +8118,11 @@ add_keywords(
 
 # -- 19. More hints --------------------------------------------------------------------
 # Chapter: schemas, of a server.
-# Adds: datetime, date, time, UUID, Decimal, Path, PurePath, bytes, NewType, InitVar
-# Adds: tuple, set, frozenset, Sequence, MutableSequence, Iterable, Collection, Set
-# Adds: MutableSet, Mapping, MutableMapping, {+x}, {x*}, {?x,y}
+# Adds: hint datetime, hint date, hint time, hint UUID, hint Decimal, hint Path
+# Adds: hint PurePath, hint bytes, hint NewType, hint InitVar, hint tuple, hint set
+# Adds: hint frozenset, hint Sequence, hint MutableSequence, hint Iterable
+# Adds: hint Collection, hint Set, hint MutableSet, hint Mapping, hint MutableMapping
+# Adds: {+x}, {x*}, {?x,y}
 # Doors: rows of tables (HINT_READERS …); the class of the templates of resources.
 #
 # What hints, results, docstrings and templates may be besides the ordinary.
@@ -8493,7 +8302,247 @@ JSON_READERS.append(more_json)
 DOC_READERS.append(split_docstring)
 ResourceEntry.template_class = MoreTemplate
 
-# -- 20. Coroutines --------------------------------------------------------------------
+# -- 20. More of a server --------------------------------------------------------------
+# Chapter: more, of a server.
+# Adds: completion, method, middleware, notify_resource_updated, capabilities
+# Doors: the classes of a server and of its session; @handles.
+#
+# What fewer servers need: completion of arguments, subscriptions to resources; and for
+# those that extend the protocol, middleware, methods and capabilities of their own.
+
+MAX_COMPLETIONS = 100  # server/utilities/completion
+COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
+FOR_ALL = ("", "")  # the key of a function that completes what no other does
+CAPABILITIES["resources"]["subscribe"] = True
+
+
+class MoreRegistry(Registry):
+    """Has more: what the user declares; middleware; completers, by prompt or template,
+    and argument.
+    """
+
+    more_capabilities: ClassVar[Json] = {}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.middleware: list[Handler] = []
+        self.completers: dict[tuple[str, str], Signature] = {}
+
+    def declare(self, capabilities: Json) -> None:
+        """Declare these, and those that are offered later, as the user says it."""
+        self.more_capabilities = capabilities  # type: ignore[misc]
+        for capability in ["logging", *capabilities]:
+            self.offer(capability)
+
+    def offer(self, capability: str) -> None:
+        more = self.more_capabilities.get(capability, True)
+        details = {**CAPABILITIES.get(capability, {})}
+        if type(more) is dict:
+            details.update(more)
+        elif type(more) is not bool:
+            raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
+                            f"not {more!r:.60}")
+        for key in [key for key in details if details[key] is False]:
+            del details[key]
+        with self.lock:
+            self.capabilities[capability] = details
+            if more is False:
+                del self.capabilities[capability]
+
+
+def call_given(handling: Handling, signature: Signature, given: Json) -> Any:
+    """Call a function with what it takes of that which is given; `params` takes all."""
+    names = [*signature.hint_schema["properties"]]
+    if names == ["params"]:
+        given = {"params": given}
+    arguments = {name: given[name] for name in names if given.get(name) is not None}
+    return handling.session.call(handling, signature, arguments)
+
+
+class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
+    """The handler of a method that the user has added."""
+
+    def __call__(self, handling: Handling, params: Json) -> Json:
+        value = call_given(handling, self.signature, params)
+        data = handling.json_of(value, handling.request.method)
+        return data if type(data) is dict else wire_fields(result=data)
+
+
+class MoreSession(BaseServerSession):
+    """Calls the user's middleware, and handlers of notifications."""
+
+    registry: MoreRegistry
+
+    def dispatch(self, handling: Handling, params: Json) -> Any:
+        layers = self.registry.middleware
+        call: Handler = partial(self._call_handler, handling)
+        if handling.request.on_reader:
+            layers = []
+        for layer in reversed(layers):
+            call = partial(self._call_layer, handling, layer, call)
+        return call(None, None, params)
+
+    def _call_handler(self, handling: Handling, ctx: object, method: object,
+                      params: Json) -> Any:
+        return super().dispatch(handling, params)
+
+    def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
+                    ctx: object, method: object, params: Json) -> Json:
+        """Call a middleware; ctx and method are what another one has passed on."""
+        ctx, method = handling.context(is_async=False), handling.request.method
+        call = partial(layer, ctx, method, params, call_next)
+        result = self.run_handler(handling, call)
+        if not isinstance(result, dict):
+            raise TypeError(f"middleware {name_of(layer)} returned no result")
+        return result
+
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
+        super().handle_notification(method, params, size)
+        own = self.registry.methods.get(method)
+        if own is None or not method.startswith("notifications/"):
+            return
+        if not self.connection.backlog_full():
+            handling = Handling(self, self.peer)
+            job = partial(call_given, handling, own.signature, params)
+            self.connection.call_back(job, size + REQUEST_COST)
+
+
+class MoreServer(BaseServer):
+    """What a server has for its extensions, for completion, and for subscribers."""
+
+    _registry: MoreRegistry
+    _registry_class = MoreRegistry
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._registry.declare(options.capabilities or {})
+
+    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
+        """Register a function that completes an argument (server/utilities/completion).
+
+        ref: the name of a prompt, or a URI template.  The function is called with
+        `value`, the text so far, and with `context`, the other arguments as a dict, if
+        it has that parameter; it returns a list of str.
+        """
+        def add(fn: F) -> F:
+            signature = Signature(fn, CONTEXT_TYPES)
+            with self._registry.lock:
+                self._registry.completers[ref, argument] = signature
+            self._registry.offer("completions")
+            return fn
+
+        return add
+
+    def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
+        """Register a handler for a request or a notification of your own.
+
+        A notification is what has a name that begins with "notifications/".  It gets
+        the params of the message as its parameters, or all of them as `params` if that
+        is its only one; others are ignored, and null is as if absent.
+
+        cacheable: its results may be cached as lists are, for `cache_ttl` seconds.
+
+        Raises:
+            TypeError: the protocol has this method.
+        """
+        if not isinstance(name, str) or name in METHOD_HANDLERS:
+            raise TypeError(f"method needs a name of your own, not {name!r}")
+
+        def add(fn: F) -> F:
+            own = OwnMethod(Signature(fn, CONTEXT_TYPES), cacheable)
+            with self._registry.lock:
+                self._registry.methods[name] = own
+            return fn
+
+        return add
+
+    def middleware(self, fn: F) -> F:
+        """Register fn(ctx, method, params, call_next) -> result around every handler.
+
+        call_next(ctx, method, params) calls the next middleware or the handler; call it
+        at most once.  It passes on changed params, but not a changed method.  The first
+        middleware registered is the outermost.  None is called for notifications, nor
+        for what the reader handles itself: the handshake, ping, subscriptions, the log
+        level.
+
+        A list that is computed, instead of registered:
+
+            @server.middleware
+            def computed(ctx, method, params, call_next):
+                if method == "prompts/list":
+                    names = [path.stem for path in FOLDER.iterdir()]
+                    return {"prompts": [{"name": name} for name in names]}
+                return call_next(ctx, method, params)
+
+        Server(capabilities={"prompts": {}}) declares prompts though none is registered.
+        """
+        require_sync(fn)
+        with self._registry.lock:
+            self._registry.middleware.append(fn)
+        return fn
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Notify the clients that have subscribed to this URI that it has changed."""
+        self._registry.publish(UPDATED, uri, UPDATED, {"uri": uri})
+
+
+@handles("resources/subscribe", "resources/unsubscribe")
+def handle_subscribe(handling: Handling, params: Json) -> Json:
+    uri = require_type(params.get("uri"), str, "uri")
+    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
+    request, subscriptions = handling.request, handling.peer.subscriptions
+    incoming = request.connection.incoming
+    wanted = request.method == "resources/subscribe"
+    with handling.session.registry.lock, request.connection.lock:
+        if wanted == (key in subscriptions):
+            return {}
+        if wanted:
+            incoming.check_room(besides=request.cost)
+            incoming.charge(cost)
+            subscriptions.add(key)
+        else:
+            incoming.charge(-cost)
+            subscriptions.remove(key)
+    return {}
+
+
+@handles("completion/complete")
+def handle_complete(handling: Handling, params: Json) -> Json:
+    ref = member(params, "ref", dict)
+    argument = member(params, "argument", dict)
+    field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
+    key = require_type(ref.get(field), str, f"ref.{field}")
+    name = require_type(argument.get("name"), str, "argument.name")
+    value = require_type(argument.get("value"), str, "argument.value")
+    context = member(member(params, "context", dict), "arguments", dict)
+    registry: Any = handling.session.registry
+    completers, lists = registry.completers, registry.lists
+    completer = completers.get((key, name)) or completers.get(FOR_ALL)
+    found = None
+    if completer:
+        given = {"value": value, "context": context, "ref": ref, "argument": argument}
+        found = call_given(handling, completer, given)
+    elif key not in {**lists["prompts"], **lists["resourceTemplates"]}:
+        raise invalid_params(f"Unknown prompt or template: {key:.200}",
+                             f"ref.{field}", "there is no such prompt or template")
+    return completion_of(handling, found)
+
+
+def completion_of(handling: Handling, found: Any) -> Json:
+    """The result for what a function returned: texts, or a dict of the wire."""
+    more: Json = {}
+    if found and isinstance(found, dict):
+        more = wire_fields(**found)
+        found = more["values"]
+    if is_text(found):
+        found = [found]
+    texts = [handling.text_of(value, "a completion") for value in found or ()]
+    completion = {"total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **more}
+    completion["values"] = texts[:MAX_COMPLETIONS]
+    return {"completion": completion}
+
+
+# -- 21. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8542,7 +8591,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 21. Coroutines of a server --------------------------------------------------------
+# -- 22. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -8950,7 +8999,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 22. Inside an application ---------------------------------------------------------
+# -- 23. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9203,7 +9252,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 23. Inside an application, of a client --------------------------------------------
+# -- 24. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of a client.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9280,7 +9329,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 24. Trace -------------------------------------------------------------------------
+# -- 25. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9363,7 +9412,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 25. Turns of reading --------------------------------------------------------------
+# -- 26. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9609,7 +9658,7 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 26. The server --------------------------------------------------------------------
+# -- 27. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9628,6 +9677,7 @@ class ServerSession(
         StatelessSession,  # stateless
         AsyncSession,  # asyncio
         HostedSession,  # inside
+        MoreSession,  # more
         BaseServerSession):
     """A server's end of a connection, with all that this copy has."""
 
@@ -9638,6 +9688,7 @@ class Server(
         StatelessServer,  # stateless
         AsyncServer,  # asyncio
         InsideServer,  # inside
+        MoreServer,  # more
         BaseServer):
     """A server: register functions with the decorators, then call `run()`.
 
@@ -9682,11 +9733,13 @@ class Server(
     strict_results: what has no JSON form, such as NaN, is an error of the tool that
     returns it.  By default it is sent as text, NaN as null, and stderr says so once.
     page_size: entries on a page of any list.
-    capabilities: merged into those that are declared; False takes away one of them, as
-    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
     max_workers: handlers of a connection that run at once; more wait.
     max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
     drain_seconds: time for running handlers when the client hangs up.
+
+    capabilities: merged into those that are declared; False takes away one of them, as
+    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
+    (chapter: more)
 
     threaded: False runs all `def` handlers on the serving thread, one after the other,
     as sqlite3, COM or Qt need it; `run` and `serve` can override this.
@@ -9721,7 +9774,7 @@ class Server(
                  website_url: str | None = None, icons: list[Json] | None = None,
                  instructions: str | None = None,
                  threaded: bool = True,  # inside
-                 capabilities: Json | None = None,
+                 capabilities: Json | None = None,  # more
                  page_size: int = 1000, max_workers: int = 64,
                  cache_ttl: float = 0.0,  # stateless
                  cache_scope: str = "private",  # stateless
@@ -9786,7 +9839,7 @@ class Server(
         session.run()
 
 
-# -- 27. The client --------------------------------------------------------------------
+# -- 28. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9894,7 +9947,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 28. Coroutines of a client --------------------------------------------------------
+# -- 29. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10176,7 +10229,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 29. Familiar names ----------------------------------------------------------------
+# -- 30. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -11025,7 +11078,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 30. Command line ------------------------------------------------------------------
+# -- 31. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11602,6 +11655,7 @@ ABOUT = {  # what --help says of them
     "client": "starting a server; the same methods from the other side",
     "stateless": "the revision 2026-07-28",
     "schemas": "JSON Schema beyond what type hints need",
+    "more": "completion, middleware, methods of your own, subscriptions",
     "asyncio": "`async def` handlers, AsyncContext, run_async, AsyncClient",
     "turns": "faster calls; reports of handlers that do not end",
     "inside": "within an application: run_handler, threaded=False, listen",

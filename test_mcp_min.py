@@ -11609,7 +11609,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 26), (4, 27)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 27), (4, 28)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -11913,7 +11913,7 @@ class TestTypes(unittest.TestCase):
         self.assertEqual(found, wrong, done.stdout + done.stderr)
 
 
-CHAPTERS = {"stateless", "schemas", "asyncio", "turns", "inside", "trace"}
+CHAPTERS = {"stateless", "schemas", "more", "asyncio", "turns", "inside", "trace"}
 COPIES = ("", "--server --core", "--server --core --with stateless", "--server",
           "--client --core", "--client", "--lean --core", "--lean")
 
@@ -12066,7 +12066,7 @@ class TestVendor(unittest.TestCase):
             folder = self.folder / f"with {chapter}"
             for end in "server", "client":
                 given = ["--with", chapter] if chapter else []
-                if (end, chapter) == ("client", "turns"):  # it has only a server's
+                if end == "client" and chapter in ("turns", "more"):  # a server's
                     given = []
                 self.vendor(folder / end, "--" + end, "--core", *given)
             (folder / "server" / "program.py").write_text(program + "server.run()")
@@ -12152,7 +12152,7 @@ class TestVendor(unittest.TestCase):
         self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), told)
         small = "--server", "--core", "--with", "stateless"
         told = self.vendor(folder, *small, status=2)
-        for words in ("removed would be: client, schemas, asyncio, turns, inside, trac",
+        for words in ("removed would be: client, schemas, more, asyncio, turns, inside",
                       "added: nothing; to keep them: mcp_min.py vendor FOLDER --core"):
             self.assertIn(words, told)
         self.vendor(folder, *small, "--force")
@@ -12229,14 +12229,15 @@ class TestVendor(unittest.TestCase):
 
     def test_the_choice_of_parts(self):
         for options, text in (
-                ("--without x", "no chapter 'x': there are asyncio, cli, inside, na"),
+                ("--without x", "no chapter 'x': there are asyncio, cli, inside, more"),
                 ("--core --with names", "names and cli need all")):
             told = self.vendor(self.folder / "choice", *options.split(), status=2)
             self.assertIn(text, told)
         for options, has in (
                 ("", mcp_min.PARTS), ("--client --core", "client"),
                 ("--core --with stateless,trace", "server client stateless trace"),
-                ("--without stateless", "server client schemas asyncio turns inside trace"),
+                ("--without stateless",
+                 "server client schemas more asyncio turns inside trace"),
                 ("--without names", mcp_min.PARTS.replace(" names", "")),
                 ("--lean", mcp_min.PARTS.replace(" names cli", ""))):
             self.vendor(self.folder / "choice", *options.split(), "--force")
@@ -12335,7 +12336,7 @@ class TestVendor(unittest.TestCase):
         commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
         for end in "server", "client":
             self.assertIn("class Outbox", mcp_min.vendored(commented, [end]))
-        self.assertIn("\nleft out: server, turns, names, cli\n",
+        self.assertIn("\nleft out: server, more, turns, names, cli\n",
                       self.vendor(self.folder / "said", "--client"))
 
     def test_the_readme_has_the_sha256_of_each_copy(self):

@@ -757,10 +757,11 @@ def zoo(**options):
     def sign() -> str:
         return "open"
 
-    @server.completion("greet", "name")
     def names(value: str):
         return [name for name in ("Ada", "Alan") if name.startswith(value)]
 
+    if "more" in PARTS:
+        server.completion("greet", "name")(names)
     return server
 
 
@@ -3339,6 +3340,7 @@ class Test10TypeHints(unittest.TestCase):
                     self.assertEqual(error is None, default is None or hint in (
                         Any, Optional[int]))
 
+    @needs("schemas")
     def test_a_parameter_without_a_schema_is_refused_by_name(self):
         def by_position(x, /): ...
         def with_args(*args): ...
@@ -3396,6 +3398,7 @@ class Test10TypeHints(unittest.TestCase):
                 else:
                     self.assertEqual(parameter_schema(hint), schema)
 
+    @needs("schemas")
     def test_the_schema_of_a_result_describes_what_to_json_data_returns(self):
         """A result that is no object is wrapped into one; some hints have no schema."""
         def unknown() -> "pandas.DataFrame": ...  # noqa: F821
@@ -3562,6 +3565,7 @@ class Test10Signature(unittest.TestCase):
         Signature(function(Spot)).bind(arguments)
         self.assertEqual(arguments, {"x": {"x": 1}})
 
+    @needs("schemas")
     def test_descriptions_come_from_the_docstring_or_else_from_annotated(self):
         def fn(a: int, b: Annotated[str, "B."], c: Annotated[str, "The c."], d: int):
             """Do a thing.
@@ -3792,6 +3796,7 @@ class Test10Pydantic(unittest.TestCase):
 class Test10Jsonable(unittest.TestCase):
     """`to_json_data` turns the result of a handler into what JSON can hold."""
 
+    @needs("schemas")
     def test_each_value_has_one_json_form(self):
         plain = type("Plain", (), {  # no dataclass, but it has hints
             "__annotations__": {"a": int, "missing": str}, "a": 1, "_private": 2})
@@ -3836,6 +3841,7 @@ class Test10Jsonable(unittest.TestCase):
             with self.subTest(text), self.assertRaisesRegex(TypeError, text):
                 to_json_data(value, strict=True)
 
+    @needs("schemas")
     def test_a_result_becomes_text_or_is_shown_if_it_does_not_fit_its_hint(self):
         server = Server("s")
         for name, hint, value, is_error, text in (
@@ -3897,6 +3903,7 @@ class Test10UriTemplate(unittest.TestCase):
             with self.subTest(template=template, uri=uri):
                 self.assertEqual(UriTemplate(template).match(uri), variables)
 
+    @needs("schemas")
     def test_the_time_to_match_does_not_grow_with_the_number_of_variables(self):
         """Fails if the variables do not match atomically: each takes ten seconds."""
         uri = "w://" + "-," * 1500 + "/"
@@ -4739,6 +4746,7 @@ class Test11Questions(unittest.TestCase):
 
     @clause("2026-07-28/client/elicitation",
             "limited to flat objects with primitive properties only")
+    @needs("schemas")
     def test_a_form_is_flat(self):
         """What it cannot ask for, and what is no URL, fails before anything is sent."""
         @dataclasses.dataclass
@@ -5192,6 +5200,7 @@ class Test12Tools(unittest.TestCase):
                             input_schema={"type": "object"})
             play(server, '> 1 call give\n< 1 %s' % json.dumps(result), era)
 
+    @needs("more")
     def test_a_decorator_returns_its_function_and_refuses_anything_else(self):
         """An object that can be called has the name of its class."""
         class Plane:
@@ -5503,6 +5512,7 @@ class Test12Lists(unittest.TestCase):
                 result = client.call_tool(tool, raise_on_error=False)
                 self.assertRegex(result.text, hint)
 
+    @needs("more")
     @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
     @both_eras
     def test_completion(self, era):
@@ -5618,6 +5628,7 @@ class Test12Limits(unittest.TestCase):
 class Test12Extras(unittest.TestCase):
     """Middleware, finite streams, and methods of one's own."""
 
+    @needs("more")
     def test_only_a_method_that_is_named_as_one_is_a_notification(self):
         """Fails (it runs without the middleware) if every method may be notified.  One
         that has no function yet is not declared, and a completion neither."""
@@ -5637,6 +5648,7 @@ class Test12Extras(unittest.TestCase):
         wait_until(lambda: len(ran) == 2)
         self.assertEqual(sorted(ran), ["told", "wiped"])
 
+    @needs("more")
     @both_eras
     def test_middleware_wraps_every_handler(self, era):
         """What it does to a result does not last.  If it forgets to return one, that is
@@ -6108,14 +6120,15 @@ def everything(**options):
         return [Message("assistant", "who are you?"),
                 Message("user", ctx.elicit("your name?", OBJECT).content["name"])]
 
-    @server.completion("review", "language")
     def languages(value: str, context: dict):
         known = ["python", "perl", "pascal", "ruby", context.get("code", "")]
         return [word for word in known if word.startswith(value)]
 
-    server.completion("note://{name}", "name")(
-        lambda value: [f"{value}{number:03}" for number in range(150)])
-    server.method("acme/echo")(lambda params: {"echo": params.get("word")})
+    if "more" in PARTS:
+        server.completion("review", "language")(languages)
+        server.completion("note://{name}", "name")(
+            lambda value: [f"{value}{number:03}" for number in range(150)])
+        server.method("acme/echo")(lambda params: {"echo": params.get("word")})
     return server, effects
 
 
@@ -6443,6 +6456,7 @@ class Test14Client(unittest.TestCase):
         self.addCleanup(self.session.__exit__)
         self.client = self.session.client
 
+    @needs("schemas")
     @both_eras
     def test_data_and_text_of_every_form_of_result(self, era):
         oslo = {"city": "Oslo", "days": 3}
@@ -9708,6 +9722,7 @@ class TestBothEras(unittest.TestCase):
     """Every feature has the same outcome in both eras, for the caller and for the
     handlers of the server."""
 
+    @needs("more")
     @both_eras
     def test_every_feature_has_the_same_outcome(self, era):
         for name, use, expected in FEATURES:
@@ -10154,6 +10169,7 @@ class TestRaces(unittest.TestCase):
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
         self.assertEqual(stderr.getvalue(), "")
 
+    @needs("more")
     def test_close_while_other_threads_use_every_method(self):
         """Fails (another exception, a thread that hangs) if a method does not expect
         that the connection may be closed at any moment."""
@@ -10219,6 +10235,7 @@ class TestRaces(unittest.TestCase):
             self.assertEqual(results, [True] * 8)
         self.assertEqual(str(story).count("+"), 2)
 
+    @needs("more")
     @both_eras
     def test_notifications_are_sent_while_listeners_come_and_go(self, era):
         """Fails (a missing update, a RuntimeError in the loop) if the set of listeners
@@ -10434,6 +10451,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             "Missing required arguments: `-32602` (Invalid params)")
     @clause("2025-11-25/server/utilities/completion",
             "Missing required arguments: `-32602` (Invalid params)")
+    @needs("more")
     @both_eras
     def test_invalid_params_name_the_field_and_the_issue(self, era):
         server = zoo()
@@ -11490,6 +11508,7 @@ class TestReference(unittest.TestCase):
             self.assertEqual(client.call_tool("stock", {"item": "salt"}).data, 4)
         self.assertEqual(ended, [True])
 
+    @needs("more")
     def test_schemas_by_hand_and_computed_lists(self):
         server = Server("raw", capabilities={"prompts": {}})
         recipe(Server.tool, "server.tool(lambda", server=server)

@@ -57,7 +57,7 @@ The file is read from top to bottom; only annotations use names of a later secti
     7  Connection    what is in flight: tables, cancellation, progress, reading
 
     Part II: a server
-    8  Stdio, serving  descriptors 0 and 1, signals; who reads, batches, the end
+    8  Stdio, serving  descriptors 0 and 1, signals; progress, the end
     9  Peer          what a server knows of its client
     10 Content of handlers   images, links, messages: what handlers return
     11 Signatures    hints -> JSON Schema, arguments, results, URI templates
@@ -2587,6 +2587,10 @@ class Session:
         """True if arrays of messages are allowed at present."""
         return False
 
+    def sink_of_batch(self, connection: Any, size: int) -> Any:
+        """What takes the responses to so many messages that came in an array."""
+        return connection.outbox
+
     def on_end(self) -> None:
         """The peer has hung up, and handlers may still finish; or we have closed."""
 
@@ -2752,13 +2756,9 @@ class Connection:
         if not (self.session.allows_batches() and 0 < len(messages) <= MAX_BATCH):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
-        sink = self.sink_of_batch(len(messages))
+        sink = self.session.sink_of_batch(self, len(messages))
         for message in messages:
             self._route(message, line, size, sink)
-
-    def sink_of_batch(self, size: int) -> Any:
-        """What takes the responses to so many messages that came in an array."""
-        return self.outbox
 
     def _route(self, message: Any, line: Line, size: int, sink: Any) -> None:
         try:
@@ -3053,8 +3053,8 @@ def stop_at_signals() -> Iterator[None]:
 
 
 # -- serving
-# What a server adds to a connection: it reports progress, collects the responses to a
-# batch, and lets handlers finish when its client hangs up.
+# What a server adds to a connection: it reports progress, and lets handlers finish when
+# its client hangs up.
 
 
 class ServedRequest(IncomingRequest):
@@ -3121,34 +3121,6 @@ class ServedRequest(IncomingRequest):
         return self.sink is not self.connection.outbox
 
 
-class Batch:
-    """The responses to an array of messages; the last one sends them all as an array.
-
-    It stands in for an Outbox: `put` takes one line for each message of the array, b""
-    for a message that has no response.  See basic of 2025-03-26, "Batching".
-    """
-
-    def __init__(self, connection: ServerConnection, size: int) -> None:
-        self._connection, self._missing = connection, size
-        self._responses: list[bytes] = []
-        self._bytes = 0  # in these; the peer is charged them
-
-    def put(self, response: bytes, request_id: object = None) -> None:
-        incoming = self._connection.incoming  # the caller holds Connection.lock
-        self._missing -= 1
-        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
-            response = encode(error_response(request_id, McpError(
-                INTERNAL_ERROR, "The responses to this batch are over "
-                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
-        if response:
-            self._responses.append(response.rstrip())
-            self._bytes += len(response)
-            incoming.charge(len(response))
-        if not self._missing and self._responses:
-            incoming.charge(-self._bytes)
-            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
-
-
 class ServerConnection(Connection):
     """A server's end of a connection.
 
@@ -3171,9 +3143,6 @@ class ServerConnection(Connection):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
-
-    def sink_of_batch(self, size: int) -> Any:
-        return Batch(self, size)
 
     def hand_over(self, request: IncomingRequest) -> bool:
         """The handler of this request is about to wait: let another thread read.
@@ -3204,8 +3173,6 @@ def can_hang_up(stream: ByteStream) -> bool:
 # which both agree, the client's capabilities, and which messages it wants.
 
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
-CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
-ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
 WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of {"result": …}
 
 
@@ -3263,8 +3230,6 @@ class Peer:
         method = request.method
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
-        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
-            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self.check_method(method)
 
     def check_method(self, method: str) -> None:
@@ -3297,8 +3262,6 @@ class Peer:
 
     def finalize(self, method: str, result: Json) -> Json:
         """The result as it is sent in this revision."""
-        if self.version < ALL_CONTENT_SINCE and method in METHODS:
-            result = in_older_content(result, self.version)
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.
         if value is not None and type(value) is not dict:
@@ -3388,23 +3351,6 @@ def in_object(result: Json, value: object) -> Json:
     """The result of a tool with a value that is not an object, in an object."""
     result = {**result, "structuredContent": {"result": value}}
     return with_meta(result, WRAPPED)
-
-
-def in_older_content(value: Any, version: str) -> Any:
-    """A result with text in place of the blocks that a revision does not have."""
-    if type(value) is list:
-        return [in_older_content(part, version) for part in value]
-    if not isinstance(value, dict):
-        return value
-    since = CONTENT_SINCE.get(str(value.get("type")), "")
-    if version < since:
-        name = value.get("title") or value.get("name") or since
-        about = value.get("uri") or value.get("mimeType")
-        return as_block(f"{name}: {about}")
-    result = {**value}
-    for key in {"content", "messages"} & value.keys():
-        result[key] = in_older_content(value[key], version)
-    return result
 
 
 # -- 10. Content of handlers -----------------------------------------------------------
@@ -5118,6 +5064,7 @@ class BaseServerSession(Session):
     """
 
     connection_class: type[ServerConnection] = ServerConnection
+    peer_class: type[Peer] = Peer
     contexts: ClassVar[dict[bool, Any]] = {False: Context}
     threaded = True
 
@@ -5134,7 +5081,7 @@ class BaseServerSession(Session):
         pool = make.pool_class("mcp worker", max_workers or self.options.max_workers)
         self.connection = make(
             self, reader, writer, own_input=own_input, pool=pool, **limits)
-        self.peer = Peer(self.registry, self.connection)
+        self.peer = self.peer_class(self.registry, self.connection)
 
     # -- its life
 
@@ -5176,10 +5123,6 @@ class BaseServerSession(Session):
         """Nothing is open that would have to be ended."""
 
     # -- what the connection asks
-
-    def allows_batches(self) -> bool:
-        version = self.peer.version
-        return version in REVISIONS and REVISIONS[version].batches
 
     def is_for_reader(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
@@ -5282,7 +5225,7 @@ class BaseServerSession(Session):
 def handle_initialize(handling: Handling, params: Json) -> Json:
     session = handling.session
     # A new one: what is in flight goes on as the old one has agreed.
-    peer = Peer(session.registry, session.connection)
+    peer = session.peer_class(session.registry, session.connection)
     peer.subscriptions = session.peer.subscriptions  # the connection is charged them
     result = peer.describe(params)
     session.registry.forget(session.peer)  # it is told nothing more
@@ -8177,6 +8120,8 @@ def read_more(reader: HintReader, hint: Any) -> Schema | None:
         return None
     if origin in OBJECTS:
         return read_object(reader, *args)
+    if len(args) > 1 and origin in (list, *ARRAY_MAKERS) and origin is not tuple:
+        raise TypeError("a list has items of one type; of several: list[int | str]")
     if origin in ARRAY_MAKERS:
         return read_array(reader, args, ARRAY_MAKERS[origin])
     keywords = format_of(origin)
@@ -8307,9 +8252,12 @@ ResourceEntry.template_class = MoreTemplate
 # Adds: completion, method, middleware, notify_resource_updated, capabilities
 # Doors: the classes of a server and of its session; @handles.
 #
-# What fewer servers need: completion of arguments, subscriptions to resources; and for
-# those that extend the protocol, middleware, methods and capabilities of their own.
+# What fewer servers need: completion of arguments, subscriptions to resources; batches,
+# and text in place of newer content, for clients of the first revisions; and for those
+# that extend the protocol, middleware, methods and capabilities of their own.
 
+CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
+ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
 MAX_COMPLETIONS = 100  # server/utilities/completion
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
 FOR_ALL = ("", "")  # the key of a function that completes what no other does
@@ -8368,10 +8316,78 @@ class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
         return data if type(data) is dict else wire_fields(result=data)
 
 
+class EarlyPeer(Peer):
+    """A client that may be of the first revisions."""
+
+    def validate(self, request: ServedRequest) -> None:
+        # basic/lifecycle: MUST NOT
+        if request.method == "initialize" and request.in_batch:
+            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
+        super().validate(request)
+
+    def finalize(self, method: str, result: Json) -> Json:
+        if self.version < ALL_CONTENT_SINCE and method in METHODS:
+            result = in_older_content(result, self.version)
+        return super().finalize(method, result)
+
+
+def in_older_content(value: Any, version: str) -> Any:
+    """A result with text in place of the blocks that a revision does not have."""
+    if type(value) is list:
+        return [in_older_content(part, version) for part in value]
+    if not isinstance(value, dict):
+        return value
+    since = CONTENT_SINCE.get(str(value.get("type")), "")
+    if version < since:
+        name = value.get("title") or value.get("name") or since
+        about = value.get("uri") or value.get("mimeType")
+        return as_block(f"{name}: {about}")
+    result = {**value}
+    for key in {"content", "messages"} & value.keys():
+        result[key] = in_older_content(value[key], version)
+    return result
+
+
+class Batch:
+    """The responses to an array of messages; the last one sends them all as an array.
+
+    It stands in for an Outbox: `put` takes one line for each message of the array, b""
+    for a message that has no response.  See basic of 2025-03-26, "Batching".
+    """
+
+    def __init__(self, connection: ServerConnection, size: int) -> None:
+        self._connection, self._missing = connection, size
+        self._responses: list[bytes] = []
+        self._bytes = 0  # in these; the peer is charged them
+
+    def put(self, response: bytes, request_id: object = None) -> None:
+        incoming = self._connection.incoming  # the caller holds Connection.lock
+        self._missing -= 1
+        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
+            response = encode(error_response(request_id, McpError(
+                INTERNAL_ERROR, "The responses to this batch are over "
+                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
+        if response:
+            self._responses.append(response.rstrip())
+            self._bytes += len(response)
+            incoming.charge(len(response))
+        if not self._missing and self._responses:
+            incoming.charge(-self._bytes)
+            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+
 class MoreSession(BaseServerSession):
     """Calls the user's middleware, and handlers of notifications."""
 
     registry: MoreRegistry
+    peer_class = EarlyPeer
+
+    def allows_batches(self) -> bool:
+        version = self.peer.version
+        return version in REVISIONS and REVISIONS[version].batches
+
+    def sink_of_batch(self, connection: Any, size: int) -> Any:
+        return Batch(connection, size)
 
     def dispatch(self, handling: Handling, params: Json) -> Any:
         layers = self.registry.middleware

@@ -1617,6 +1617,7 @@ class Test7Connection(unittest.TestCase):
                     < batch 1 -32600 | 2 {}
                     """)
 
+    @needs("more")
     def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
         """Fails if its handlers run one by one, or a batch that has become complete by
         a cancellation is not sent."""
@@ -1964,6 +1965,7 @@ class Test7Connection(unittest.TestCase):
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
+    @needs("more")
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
         be as large as the line."""
@@ -5593,6 +5595,7 @@ class Test12Limits(unittest.TestCase):
             odd = client.call_tool("odd", raise_on_error=False)
             self.assertIn("expected number, got null", odd.text)
 
+    @needs("more")
     def test_the_responses_to_a_batch_are_limited(self):
         server, all_run = Server("s"), threading.Barrier(4)
 
@@ -10800,6 +10803,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         self.assertEqual(response["error"]["data"]["field"], "messages")
         self.assertEqual(len(asked), 2)
 
+    @needs("more")
     def test_older_revisions_get_text_for_content_that_they_do_not_have(self):
         """A link is told as text before 2025-06-18, audio before 2025-03-26."""
         server = Server("s")

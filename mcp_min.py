@@ -366,7 +366,7 @@ MODERN_VERSIONS = [date for date, row in REVISIONS.items() if row.modern]
 # the server must declare that: add it to CAPABILITIES if it has details to declare, to
 # CHANGES if it has a list that changes, and call Registry.offer where a function is
 # registered.  To add a question, add a row to CLIENT_CAPABILITIES and to
-# ANSWER_SCHEMAS, a method to Context (section 12) and a function to ANSWER_FUNCTIONS
+# ANSWER_SCHEMAS, a method to HandlerContext (12) and a function to ANSWER_FUNCTIONS
 # (15).
 Method = namedtuple("Method", "capability list_key on_reader", defaults=("", "", False))
 LEGACY = LEGACY_VERSIONS[-1]
@@ -4161,8 +4161,6 @@ def is_safe(text: str) -> bool:
 # -- 12. Handlers ----------------------------------------------------------------------
 # What a handler can do (Context), and how it asks its client (Question).
 
-__all__ += ["Context"]
-
 # What an answer to each question must be.
 ANSWER_SCHEMAS: Json = {
     "elicitation/create": {"type": "object", "required": ["action"], "properties": {
@@ -4255,6 +4253,11 @@ class BaseContext(Generic[SentT]):
     _may_block = True  # a sender may block in a full pipe
     _ask: Any  # ask several questions, and wait, each context in its way
     _ask_one: Any
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> NoReturn:
+            default = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(left_out(name) or default)
 
     def __init__(self, handling: Handling) -> None:
         self.server = handling.session.server
@@ -4374,36 +4377,10 @@ class BaseContext(Generic[SentT]):
         return self._sent()
 
 
-class Context(BaseContext[None]):
-    """What a handler can find out and do about the request that it serves.
+class HandlerContext(BaseContext[None]):
+    """What a `def` handler can do; see Context."""
 
-    A parameter annotated `Context` receives it:
-
-        @server.tool
-        def copy(paths: list[str], ctx: Context) -> str:
-            for path in ctx.track(paths):       # reports progress, stops if cancelled
-                ctx.info(f"copying {path}")     # a log message for the client
-            if ctx.elicit("Delete the originals?", bool).data: ...
-
-    Each call that talks to the client raises Cancelled when the client has cancelled
-    the request; while a server drains because its client is gone, one that asks raises
-    ConnectionClosed.  Usable from any thread; when the request has been answered,
-    progress and messages are dropped.
-
-    Methods that ask the client (elicit, elicit_url, sample, list_roots, ask) block
-    until it has answered, or raise RequestTimeout after `timeout` seconds in which
-    neither an answer nor progress came, and after an hour in any case.  McpError: the
-    client did not declare the capability, or its answer does not fit; see
-    `client_capabilities`.  `key` names a question within its request, by default its
-    method and a number.
-
-    Where handlers run on a host's main loop, a question blocks that loop.
-
-    The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
-    those of ToolError and McpError, and the problems of arguments.
-    """
-
-    def __class_getitem__(cls, item: object) -> type[Context]:
+    def __class_getitem__(cls, item: object) -> Any:
         return cls  # Context[...]
 
     def _sent(self) -> None:
@@ -4434,26 +4411,6 @@ class Context(BaseContext[None]):
         question = Question("elicitation/create", params, form_reader(form))
         return self._ask_one(question, key, timeout)
 
-    def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
-                   key: str | None = None, timeout: float | None = 600) -> Elicited:
-        """Ask the user to visit a URL; "accept" means that the user agreed to open it.
-
-        elicitation_id: names the question in `notifications/elicitation/complete`; by
-        default random.  ValueError: not a URL.
-        """
-        if not re.match(URI_START, url):
-            raise ValueError(f"not a URL: {url!r:.100}")
-        name = None
-        if self._peer.names_urls:
-            name = elicitation_id or os.urandom(8).hex()
-
-        def read(answer: Json) -> Elicited:
-            return Elicited(answer["action"], elicitation_id=name)
-
-        params = wire_fields(mode="url", message=message, url=url, elicitation_id=name)
-        question = Question("elicitation/create", params, read)
-        return self._ask_one(question, key, timeout)
-
     def sample(self, /, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
                tools: Any = None, tool_choice: Any = None, key: str | None = None,
@@ -4477,31 +4434,6 @@ class Context(BaseContext[None]):
         A root is a directory that the client lets this server work in.
         """
         question = Question("roots/list", {}, operator.itemgetter("roots"))
-        return self._ask_one(question, None, timeout)
-
-    def ask(self, requests: dict[str, Json],
-            timeout: float | None = 600) -> dict[str, Json]:
-        """Ask several questions at once; blocks, see Context.
-
-        {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
-        ValueError: a client cannot be asked this.
-        """
-        questions = {}
-        for key, request in requests.items():
-            question = question_of(request, self._peer.version)
-            questions[self._handling.key_of(question, key)] = question
-        answers: dict[str, Json] = self._ask(questions, timeout)
-        return answers
-
-    def ping(self, timeout: float | None = 10) -> None:
-        """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
-
-        Raises:
-            RequestTimeout: none came within `timeout` seconds.
-            McpError: the revision has no pings.
-        """
-        self._peer.check_method("ping")
-        question: Question[None] = Question("ping", {}, lambda answer: None)
         return self._ask_one(question, None, timeout)
 
     def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
@@ -4573,24 +4505,6 @@ class Question(Generic[T]):
         except ValueError as error:
             text = f"The answer to {key} does not fit: {error}"
             raise misfit(text, error, key) from None
-
-
-def question_of(request: Json, version: str) -> Question[Json]:
-    """A Question in the words of the protocol, whose answer stays as it is."""
-    method = request.get("method", "")
-    if method not in CLIENT_REQUESTS:
-        raise ValueError(f"a client cannot be asked this: {request}")
-    params = request.get("params") or {}
-    read: Any = dict
-    if method == "elicitation/create" and params.get("mode") != "url":
-        form = form_of(params.get("requestedSchema"), version)
-        read = form_reader(form)
-
-    def checked(answer: Json) -> Json:
-        read(answer)
-        return answer
-
-    return Question(method, params, checked)
 
 
 # Forms (client/elicitation, "Requested Schema").
@@ -4937,7 +4851,7 @@ class ResourceEntry(Registration):
 
 
 MethodHandler = Callable[[Handling, Json], Any]
-CONTEXT_TYPES: list[Any] = [Context]  # of which handlers take one by annotation
+CONTEXT_TYPES: list[Any] = []  # of which handlers take one by annotation
 
 
 class Registry:
@@ -5065,7 +4979,7 @@ class BaseServerSession(Session):
 
     connection_class: type[ServerConnection] = ServerConnection
     peer_class: type[Peer] = Peer
-    contexts: ClassVar[dict[bool, Any]] = {False: Context}
+    contexts: ClassVar[dict[bool, Any]] = {}
     threaded = True
 
     def __init__(self, server: BaseServer, reader: ByteStream, writer: ByteStream, *,
@@ -8250,10 +8164,11 @@ ResourceEntry.template_class = MoreTemplate
 # -- 20. More of a server --------------------------------------------------------------
 # Chapter: more, of a server.
 # Adds: completion, method, middleware, notify_resource_updated, capabilities
-# Doors: the classes of a server and of its session; @handles.
+# Adds: elicit_url, ask, ping
+# Doors: the classes of a server, of its session and of contexts; @handles.
 #
-# What fewer servers need: completion of arguments, subscriptions to resources; batches,
-# and text in place of newer content, for clients of the first revisions; and for those
+# What fewer servers need: completion of arguments, subscriptions to resources, questions
+# with a URL, several at once, or in the words of the protocol; batches, and text in place of newer content, for clients of the first revisions; and for those
 # that extend the protocol, middleware, methods and capabilities of their own.
 
 CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
@@ -8262,6 +8177,73 @@ MAX_COMPLETIONS = 100  # server/utilities/completion
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
 FOR_ALL = ("", "")  # the key of a function that completes what no other does
 CAPABILITIES["resources"]["subscribe"] = True
+
+
+def question_of(request: Json, version: str) -> Question[Json]:
+    """A Question in the words of the protocol, whose answer stays as it is."""
+    method = request.get("method", "")
+    if method not in CLIENT_REQUESTS:
+        raise ValueError(f"a client cannot be asked this: {request}")
+    params = request.get("params") or {}
+    read: Any = dict
+    if method == "elicitation/create" and params.get("mode") != "url":
+        form = form_of(params.get("requestedSchema"), version)
+        read = form_reader(form)
+
+    def checked(answer: Json) -> Json:
+        read(answer)
+        return answer
+
+    return Question(method, params, checked)
+
+
+class MoreContext(HandlerContext):
+    """More that a handler can ask."""
+
+    def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
+                   key: str | None = None, timeout: float | None = 600) -> Elicited:
+        """Ask the user to visit a URL; "accept" means that the user agreed to open it.
+
+        elicitation_id: names the question in `notifications/elicitation/complete`; by
+        default random.  ValueError: not a URL.
+        """
+        if not re.match(URI_START, url):
+            raise ValueError(f"not a URL: {url!r:.100}")
+        name = None
+        if self._peer.names_urls:
+            name = elicitation_id or os.urandom(8).hex()
+
+        def read(answer: Json) -> Elicited:
+            return Elicited(answer["action"], elicitation_id=name)
+
+        params = wire_fields(mode="url", message=message, url=url, elicitation_id=name)
+        question = Question("elicitation/create", params, read)
+        return self._ask_one(question, key, timeout)
+
+    def ask(self, requests: dict[str, Json],
+            timeout: float | None = 600) -> dict[str, Json]:
+        """Ask several questions at once; blocks, see Context.
+
+        {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
+        ValueError: a client cannot be asked this.
+        """
+        questions = {}
+        for key, request in requests.items():
+            question = question_of(request, self._peer.version)
+            questions[self._handling.key_of(question, key)] = question
+        answers: dict[str, Json] = self._ask(questions, timeout)
+        return answers
+
+    def ping(self, timeout: float | None = 10) -> None:
+        """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
+
+        Raises:
+            RequestTimeout: none came within `timeout` seconds.
+            McpError: the revision has no pings.
+        """
+        self._peer.check_method("ping")
+        question: Question[None] = Question("ping", {}, lambda answer: None)
+        return self._ask_one(question, None, timeout)
 
 
 class MoreRegistry(Registry):
@@ -8663,9 +8645,10 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         await asyncio.sleep(seconds)
         self.check_cancelled()
 
-    elicit, elicit_url = awaited(Context.elicit), awaited(Context.elicit_url)
-    sample, list_roots = awaited(Context.sample), awaited(Context.list_roots)
-    ask, ping = awaited(Context.ask), awaited(Context.ping)
+    elicit, sample = awaited(HandlerContext.elicit), awaited(HandlerContext.sample)
+    list_roots = awaited(HandlerContext.list_roots)
+    elicit_url, ask = awaited(MoreContext.elicit_url), awaited(MoreContext.ask)  # more
+    ping = awaited(MoreContext.ping)  # more
 
     async def _ask(self, questions: dict[str, Question[Any]],
                    timeout: float | None) -> Json:
@@ -8969,7 +8952,6 @@ def find_unwind(error: BaseException) -> BaseException | None:
 class AsyncSession(BaseServerSession):
     """Waits for the coroutines of handlers."""
 
-    contexts: ClassVar[dict[bool, Any]] = {False: Context, True: AsyncContext}
     lifespan: AsyncRuntime
 
     def await_value(self, value: Any, handling: Handling) -> Any:
@@ -9680,13 +9662,48 @@ class TurnConnection(ServerConnection):
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
 # as does a paragraph that ends with "(chapter: ...)".
 
-__all__ += ["STRICT", "Server"]
+__all__ += ["STRICT", "Context", "Server"]
 
 # Options that make a server stricter: Server("name", **STRICT)
 STRICT: Json = {
     "mask_errors": True, "strict_input": True, "strict_results": True,
     "trace": False,  # trace
 }
+
+
+class Context(
+        MoreContext,  # more
+        HandlerContext):
+    """What a handler can find out and do about the request that it serves.
+
+    A parameter annotated `Context` receives it:
+
+        @server.tool
+        def copy(paths: list[str], ctx: Context) -> str:
+            for path in ctx.track(paths):       # reports progress, stops if cancelled
+                ctx.info(f"copying {path}")     # a log message for the client
+            if ctx.elicit("Delete the originals?", bool).data: ...
+
+    Each call that talks to the client raises Cancelled when the client has cancelled
+    the request; while a server drains because its client is gone, one that asks raises
+    ConnectionClosed.  Usable from any thread; when the request has been answered,
+    progress and messages are dropped.
+
+    Methods that ask the client (elicit, sample, list_roots and others) block
+    until it has answered, or raise RequestTimeout after `timeout` seconds in which
+    neither an answer nor progress came, and after an hour in any case.  McpError: the
+    client did not declare the capability, or its answer does not fit; see
+    `client_capabilities`.  `key` names a question within its request, by default its
+    method and a number.
+
+    Where handlers run on a host's main loop, a question blocks that loop.
+
+    The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
+    those of ToolError and McpError, and the problems of arguments.
+    """
+
+
+CONTEXT_TYPES.append(Context)
 
 
 class ServerSession(
@@ -9698,6 +9715,10 @@ class ServerSession(
     """A server's end of a connection, with all that this copy has."""
 
     connection_class = TurnConnection  # turns
+    contexts: ClassVar = {
+        False: Context,
+        True: AsyncContext,  # asyncio
+    }
 
 
 class Server(

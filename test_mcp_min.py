@@ -4691,6 +4691,7 @@ class Test11Questions(unittest.TestCase):
 
     # -- in a session ------------------------------------------------------------------
 
+    @needs("more")
     @clause("2025-11-25/client/elicitation", "elicitation/create")
     def test_in_a_session_the_server_asks_by_request(self):
         server = shop()
@@ -4726,6 +4727,7 @@ class Test11Questions(unittest.TestCase):
 
     @clause("2025-11-25/basic/lifecycle",
             "Implementations **SHOULD** establish timeouts for all sent requests")
+    @needs("more")
     def test_a_question_without_an_answer_times_out(self):
         def ask(ctx: Context):
             for question in (
@@ -4787,6 +4789,7 @@ class Test11Questions(unittest.TestCase):
 
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
+    @needs("more")
     def test_a_client_is_asked_only_what_it_declared(self):
         play(shop(), """
             > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}   < 0 {}
@@ -6594,6 +6597,7 @@ class Test14Client(unittest.TestCase):
 
     @clause("2026-07-28/client/elicitation",
             "Clients **SHOULD** validate all responses against the provided schema")
+    @needs("more")
     @both_eras
     def test_what_a_handler_returns_is_the_answer(self, era):
         """Only True is consent to a URL; content that is invalid is not sent.  The
@@ -9732,6 +9736,7 @@ class TestBothEras(unittest.TestCase):
             with Session(era) as session, self.subTest(name):
                 self.assertEqual(use(session), expected)
 
+    @needs("more")
     @both_eras
     def test_every_call_has_the_same_result(self, era):
         with Session(era) as session:

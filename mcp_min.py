@@ -3083,11 +3083,17 @@ class ServedRequest(IncomingRequest):
             if connection.ending:
                 connection.handler_ended.notify_all()
 
-    def notify(self, method: str, params: Json, may_block: bool = True) -> None:
-        """Send a notification about this request, unless it has left the table."""
+    def notify(self, method: str, params: Json, may_block: bool = True,
+               progress: float = INFINITE) -> None:
+        """Send a notification about this request, unless it has left the table.
+
+        progress: it is sent only if this has increased.
+        """
         line = encode(notification(method, params))
         with self.connection.lock:
-            if self.connection.incoming.has(self):
+            if progress > self._progress and self.connection.incoming.has(self):
+                if progress < INFINITE:
+                    self._progress = progress
                 self.connection.outbox.put(line)
         self._flush(may_block)
 
@@ -3104,12 +3110,7 @@ class ServedRequest(IncomingRequest):
             params["total"] = total
         if message is not None:
             params["message"] = message
-        line = encode(notification(PROGRESS, params))
-        with self.connection.lock:
-            if progress > self._progress and self.connection.incoming.has(self):
-                self._progress = progress
-                self.connection.outbox.put(line)
-        self._flush(may_block)
+        self.notify(PROGRESS, params, may_block, progress)
 
     def charge(self, size: int) -> None:
         """Charge more for it.  The caller holds Connection.lock."""
@@ -3230,6 +3231,8 @@ class Peer:
         method = request.method
         if not self.version and method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, "Send `initialize` first")
+        if method == "initialize" and request.in_batch:  # basic/lifecycle: MUST NOT
+            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
         self.check_method(method)
 
     def check_method(self, method: str) -> None:
@@ -3937,13 +3940,6 @@ DOUBTS = {  # parameters without a hint that look like a mistake
 DOC_READERS: list[Callable[[str], tuple[str, dict[str, str]]]] = []
 
 
-def is_coroutine_function(fn: Any) -> bool:
-    """True if to call it only makes a coroutine; false for a decorator around one."""
-    from inspect import iscoroutinefunction
-
-    return iscoroutinefunction(fn) or iscoroutinefunction(type(fn).__call__)
-
-
 def context_in(hint: Any, types: Iterable[Any]) -> Any:
     """The class of contexts that a hint, which may allow None, stands for."""
     parts = [hint, typing.get_origin(hint), *typing.get_args(hint)]
@@ -3965,13 +3961,15 @@ class Signature:
 
     def __init__(self, fn: Any, context_types: Any = (), schema: Any = None,
                  reader: type[HintReader] = HintReader) -> None:
+        from inspect import iscoroutinefunction
+
         if isinstance(fn, staticmethod):  # for Python 3.9
             fn = fn.__func__
         self.fn = fn
         self.function = unwrap(fn)
         self.given_schema = schema
         self.is_async = is_async(fn)
-        self.on_loop = is_coroutine_function(fn)
+        self.on_loop = any(map(iscoroutinefunction, (fn, type(fn).__call__)))
         self.context = self.doubt = ""
         self._fields: dict[str, Any] = {}  # parameters whose default a Field has
         try:
@@ -8301,12 +8299,6 @@ class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
 class EarlyPeer(Peer):
     """A client that may be of the first revisions."""
 
-    def validate(self, request: ServedRequest) -> None:
-        # basic/lifecycle: MUST NOT
-        if request.method == "initialize" and request.in_batch:
-            raise McpError(INVALID_REQUEST, "`initialize` cannot be part of a batch")
-        super().validate(request)
-
     def finalize(self, method: str, result: Json) -> Json:
         if self.version < ALL_CONTENT_SINCE and method in METHODS:
             result = in_older_content(result, self.version)
@@ -8373,9 +8365,9 @@ class MoreSession(BaseServerSession):
 
     def dispatch(self, handling: Handling, params: Json) -> Any:
         layers = self.registry.middleware
+        if handling.request.on_reader or not layers:
+            return super().dispatch(handling, params)
         call: Handler = partial(self._call_handler, handling)
-        if handling.request.on_reader:
-            layers = []
         for layer in reversed(layers):
             call = partial(self._call_layer, handling, layer, call)
         return call(None, None, params)

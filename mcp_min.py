@@ -3721,17 +3721,16 @@ def with_default(schema: Schema, default: object) -> Schema:
             return schema.plus({"default": to_json_data(default, strict=True)})
         return schema
     # `Optional[X] = None` is described as X.  Null matches all the same.
-    keywords = {**schema}
-    keywords.pop("default", None)  # null
-    others = [part for part in keywords.pop("anyOf", ()) if part != {"type": "null"}]
-    if len(others) > 1:
-        keywords["anyOf"] = others
-    elif others:
-        keywords = {**others[0], **keywords}
-        if isinstance(others[0], Schema):
-            schema = others[0]
-    result = Schema(keywords)
-    vars(result).update(vars(schema), optional=True)
+    result = schema.plus({})
+    result.pop("default", None)  # null
+    choices = [part for part in result.pop("anyOf", ()) if part != {"type": "null"}]
+    if len(choices) > 1:
+        result["anyOf"] = choices
+    elif choices and isinstance(choices[0], Schema):
+        result = choices[0].plus(result)
+    elif choices:
+        result = result.plus({**choices[0], **result})
+    result.optional = True
     return result
 
 
@@ -4170,7 +4169,6 @@ ANSWER_SCHEMAS: Json = {
         "roots": {"type": "array", "items": {"type": "object"}}}}}
 FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
 FORM_FORMATS = ("email", "uri", "date", "date-time")
-CHOICES_SINCE = "2025-11-25"             # in forms: with titles, or several
 URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."  # RFC 3986
 
 SentT = TypeVar("SentT")  # what a context returns for what it has sent
@@ -4527,10 +4525,10 @@ def form_of(requested: Any, version: str) -> Json:
     if form.get("type") != "object" or type(properties) is not dict:
         raise ValueError('a form needs "type": "object" and "properties"')
     for name, field in properties.items():
-        if not fits_form(as_object(field), version):
-            raise ValueError(f"{name}: a form of revision {version} asks for text, "
-                             "numbers, booleans and choices of text, not for "
-                             f"{show(field)}")
+        if not any(fits(as_object(field), version) for fits in FORM_FIELDS):
+            text = (f"{name}: a form of revision {version} asks for text, numbers, "
+                    f"booleans and choices of text, not for {show(field)}")
+            raise ValueError(" ".join([text, left_out("choices with titles")]).strip())
     return form  # type: ignore[no-any-return]
 
 
@@ -4545,32 +4543,21 @@ def choices_of(requested: Any) -> Schema | None:
     return Schema(schema, choices.get)
 
 
+def are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
 def fits_form(field: Json, version: str) -> bool:
-    """True for text, a number, a boolean, a choice of texts.
-
-    In later revisions, also for a choice with titles, or several.
-    """
-    kind, is_later = field.get("type"), version >= CHOICES_SINCE
-    if kind == "array":
-        return is_later and is_choice(field.get("items"), "anyOf")
-    keywords = IN_PLACE_KEYWORDS & field.keys()
-    if keywords:
-        allowed = is_later or keywords == {"enum"}
-        return allowed and kind == "string" and is_choice(field, "oneOf")
-    return kind in FORM_TYPES and field.get("format") in (None, *FORM_FORMATS)
+    """True for text, a number, a boolean, a choice of texts."""
+    kind, keywords = field.get("type"), IN_PLACE_KEYWORDS & field.keys()
+    if keywords == {"enum"}:
+        return kind == "string" and are_texts(field["enum"])
+    has_format = field.get("format") in (None, *FORM_FORMATS)
+    return kind in FORM_TYPES and has_format and not keywords
 
 
-def is_choice(schema: Any, titled: str) -> bool:
-    """True for a choice of texts; titled: the keyword of one that has titles."""
-    keywords = IN_PLACE_KEYWORDS & as_object(schema).keys()
-    if keywords == {titled}:
-        choices = [*map(as_object, schema[titled])]
-        texts = [choice.get(key) for choice in choices for key in ("const", "title")]
-    elif keywords == {"enum"} and schema.get("type") == "string":
-        texts = schema["enum"]
-    else:
-        return False
-    return all(isinstance(text, str) for text in texts)
+# Each says whether a form of a revision may have a field.
+FORM_FIELDS: list[Callable[[Json, str], bool]] = [fits_form]
 
 
 def form_reader(form: Json) -> Callable[[Json], Elicited]:
@@ -4834,9 +4821,8 @@ class ResourceEntry(Registration):
     def _contents(self, value: Any, uri: str, handling: Handling) -> ResourceContents:
         # Its `_meta` as well, as the official SDK does it, because some hosts look only
         # here for what a page may load.
-        fields = {**self.options}
-        for key in fields.keys() - {"mimeType", "_meta"}:
-            del fields[key]
+        fields = {key: value for key, value in self.options.items()
+                  if key in ("mimeType", "_meta")}
         if isinstance(value, ResourceContents):
             return ResourceContents.of({"uri": uri, **fields, **value})
         if isinstance(value, (bytes, bytearray)):
@@ -8162,19 +8148,43 @@ ResourceEntry.template_class = MoreTemplate
 # -- 20. More of a server --------------------------------------------------------------
 # Chapter: more, of a server.
 # Adds: completion, method, middleware, notify_resource_updated, capabilities
-# Adds: elicit_url, ask, ping
+# Adds: elicit_url, ask, ping, choices with titles, several choices
 # Doors: the classes of a server, of its session and of contexts; @handles.
 #
 # What fewer servers need: completion of arguments, subscriptions to resources, questions
-# with a URL, several at once, or in the words of the protocol; batches, and text in place of newer content, for clients of the first revisions; and for those
-# that extend the protocol, middleware, methods and capabilities of their own.
+# with a URL, several at once, or in the words of the protocol; batches, and text in
+# place of newer content, for clients of the first revisions; and for those that extend
+# the protocol, middleware, methods and capabilities of their own.
 
 CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
+CHOICES_SINCE = "2025-11-25"  # in forms: with titles, or several
 MAX_COMPLETIONS = 100  # server/utilities/completion
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
 FOR_ALL = ("", "")  # the key of a function that completes what no other does
 CAPABILITIES["resources"]["subscribe"] = True
+
+
+def fits_later_form(field: Json, version: str) -> bool:
+    """True for a choice with titles, or several choices, in later revisions."""
+    if version < CHOICES_SINCE:
+        return False
+    if field.get("type") == "array":
+        items = as_object(field.get("items"))
+        return are_titled(items, "anyOf") or (
+            fits_form(items, version) and "enum" in items)
+    return field.get("type") == "string" and are_titled(field, "oneOf")
+
+
+def are_titled(schema: Json, keyword: str) -> bool:
+    if IN_PLACE_KEYWORDS & schema.keys() != {keyword}:
+        return False
+    choices = [*map(as_object, schema[keyword])]
+    texts = [choice.get(key) for choice in choices for key in ("const", "title")]
+    return are_texts(texts)
+
+
+FORM_FIELDS.append(fits_later_form)
 
 
 def question_of(request: Json, version: str) -> Question[Json]:

@@ -309,7 +309,7 @@ PARTS = "server client stateless schemas more asyncio turns inside trace names c
 __all__: list[str] = []  # each section adds its own
 ABSENT: dict[str, str] = {}  # what this copy does not have, and what that would add
 LEFT_OUT = {name: part for part, names in ABSENT.items()
-            for name in " ".join(names.split()).split(", ")}
+            for name in " ".join(names.split()).split(", ") if name}
 
 
 def left_out(name: str) -> str:

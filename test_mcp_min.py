@@ -1046,7 +1046,7 @@ class Test4Threads(unittest.TestCase):
                     self.assertEqual(result["content"][0]["text"], text)
         client.fence()
 
-    @needs("asyncio", "inside")
+    @needs("asyncio", "inside", "more")
     def test_with_few_threads_each_request_gets_a_result_or_an_error(self):
         """None is silent, in a session and without; pings are answered, and serve()
         ends.  Fails (nothing more comes) if a job waits for a thread that no one can
@@ -1597,7 +1597,7 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
         self.assertLessEqual({*server.began.queue}, {1, 2, "wait"})
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_a_batch_of_the_first_revisions_gets_one_array_of_responses(self):
         for revision in LEGACY[:2]:
             with self.subTest(revision):
@@ -2028,7 +2028,7 @@ class Test7Amounts(unittest.TestCase):
             < 1 {"isError": false}
             """, era="legacy", fits="i" * 65536, long="i" * 65537)
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_subscriptions_are_charged_until_they_end(self):
         """Also the values of the URIs of a stream.  Fails (nothing is refused) if a
         subscription or a stream is free, or (the last is refused) if one that has ended
@@ -2745,7 +2745,7 @@ class Test9Handshake(unittest.TestCase):
             > 12 tools/list                                 < 12 {"tools": "..."}
             """)
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_initialize_and_discover_describe_the_server(self):
         icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
         server = Server("s", version="1.2", title="The S", description="Does s.",
@@ -2779,6 +2779,7 @@ class Test9Handshake(unittest.TestCase):
     @needs("stateless")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "Notification types the server does not support are omitted.")
+    @needs("more")
     def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
         server = Server("s", capabilities={
             "logging": False, "resources": {"subscribe": False}})
@@ -2820,6 +2821,7 @@ class Test9Stateless(unittest.TestCase):
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
     @clause("2026-07-28/basic/index",
             "The `result` **MUST** include a `resultType` field")
+    @needs("more")
     @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
     @both_eras
     def test_results_have_their_type_and_how_long_they_may_be_cached(self, era):
@@ -2929,6 +2931,7 @@ class Test9Stateless(unittest.TestCase):
             "**MUST** send `notifications/subscriptions/acknowledged` as the first")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "**MUST NOT** send notification types the client has not explicitly")
+    @needs("more")
     def test_each_stream_gets_the_notifications_that_it_requested(self):
         """Until it is cancelled; then the server keeps no subscriber.  Looks inside."""
         server = zoo(max_workers=1)
@@ -3018,6 +3021,7 @@ class Test9Stateless(unittest.TestCase):
 
     # -- notifications of changes ------------------------------------------------------
 
+    @needs("more")
     def test_a_change_of_a_list_is_sent_only_if_that_was_declared(self):
         declared = {"tools": {"listChanged": True}}
         for capabilities, expected in (
@@ -3026,6 +3030,7 @@ class Test9Stateless(unittest.TestCase):
             play(server, "< fence\n! change\n< " + expected, era="legacy",
                  change=lambda server=server: server.add_tool(lambda: None, name="t"))
 
+    @needs("more")
     @clause("2025-11-25/server/resources", "notifications/resources/updated")
     def test_a_change_is_told_once_to_each_subscriber(self):
         """A session and streams of one connection, also if each has asked twice."""
@@ -4224,7 +4229,7 @@ class Test11AsyncHandlers(unittest.TestCase):
                 self.assertEqual(client.call_tool("work").text,
                                  "step def later now True")
 
-    @needs("inside")
+    @needs("inside", "more")
     def test_all_def_handlers_of_a_host_run_on_its_thread(self):
         """One may read a resource; middleware runs there, too; coroutines on the event
         loop.  Fails (by a timeout) if the thread waits for itself."""
@@ -4259,7 +4264,7 @@ class Test11Unthreaded(unittest.TestCase):
     """`threaded=False`: all handlers run on the thread that serves; under
     `Client(server)` on the thread that waits for a result."""
 
-    @needs("asyncio")
+    @needs("asyncio", "more")
     @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
     @both_eras
     def test_a_client_of_the_server_needs_nothing_else(self, era):
@@ -4750,7 +4755,7 @@ class Test11Questions(unittest.TestCase):
 
     @clause("2026-07-28/client/elicitation",
             "limited to flat objects with primitive properties only")
-    @needs("schemas")
+    @needs("schemas", "more")
     def test_a_form_is_flat(self):
         """What it cannot ask for, and what is no URL, fails before anything is sent."""
         @dataclasses.dataclass
@@ -4858,6 +4863,7 @@ class Test11Questions(unittest.TestCase):
             "**SHOULD** ignore any information it does not recognize or need.")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**SHOULD** respond with a new `InputRequiredResult` requesting the")
+    @needs("more")
     def test_without_a_session_the_handler_is_replayed_with_the_answers(self):
         """Some may be missing.  Without a state, some or all are taken, as the official
         suite sends them."""
@@ -4894,7 +4900,7 @@ class Test11Questions(unittest.TestCase):
             < 9 {"structuredContent": {"roots": {"roots": []}, "note": "..."}}
             """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_an_invalid_answer_in_a_session(self):
         """It is not asked again; a handler may catch the error."""
         play(shop(), """
@@ -4916,6 +4922,7 @@ class Test11Questions(unittest.TestCase):
             "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**MUST NOT** send an `inputRequests` that the client has not declared")
+    @needs("more")
     def test_a_request_must_declare_the_capability_to_answer(self):
         """Capabilities of another request or of the session do not count.  A question
         without a key gets one."""
@@ -5428,7 +5435,7 @@ class Test12Lists(unittest.TestCase):
                 "arguments": [{"name": "code", "required": True},
                               {"name": "language", "required": False}]}])
 
-    @needs("stateless", "inside")
+    @needs("stateless", "inside", "more", "schemas")
     def test_what_cannot_work_is_told_when_it_is_made(self):
         """It leaves nothing behind.  (A capability may be true.)"""
         async def values():
@@ -5710,6 +5717,7 @@ class Test12Extras(unittest.TestCase):
     @needs("stateless")
     @clause("2025-11-25/basic/utilities/ping",
             "Either the client or server can initiate a ping")
+    @needs("more")
     def test_a_handler_may_ping_its_client(self):
         def check(ctx: Context, timeout: float = 10) -> str:
             error = raised(ctx.ping, timeout=timeout)
@@ -5725,7 +5733,7 @@ class Test12Extras(unittest.TestCase):
             > 3 modern call check   < 3 = "McpError -32601"
             """)
 
-    @needs("stateless", "asyncio")
+    @needs("stateless", "asyncio", "more")
     def test_a_notification_of_ones_own(self):
         """It gets the parameters, or all of them as `params`, and a Context that can
         send, but neither ask nor report progress; an error in it harms nothing."""
@@ -5763,7 +5771,7 @@ class Test12Extras(unittest.TestCase):
                     (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
             self.assertIn("ValueError: broken", stderr.getvalue())
 
-    @needs("inside")
+    @needs("inside", "more")
     def test_notifications_whose_handlers_are_behind_are_dropped(self):
         """Fails if they fill memory while a handler runs, threaded or not."""
         def check(threaded):
@@ -6462,7 +6470,7 @@ class Test14Client(unittest.TestCase):
         self.addCleanup(self.session.__exit__)
         self.client = self.session.client
 
-    @needs("schemas")
+    @needs("schemas", "more")
     @both_eras
     def test_data_and_text_of_every_form_of_result(self, era):
         oslo = {"city": "Oslo", "days": 3}
@@ -6806,6 +6814,7 @@ class Test14AsyncClient(unittest.TestCase):
             asyncio.run(main())
             gone(int(re.findall(r"\d+", str(story))[0]))
 
+    @needs("more")
     def test_a_subscription_is_cancelled_with_its_task_and_not_by_its_end(self):
         """Fails (the second verb waits for the first) if only calls are cancelled."""
         self.server.resource("s://x")(lambda: "x")
@@ -9888,7 +9897,7 @@ server.run()
 class TestOwnNotifications(unittest.TestCase):
     """Notifications of the user's own at the end of a connection."""
 
-    @needs("asyncio")
+    @needs("asyncio", "more")
     def test_all_that_came_before_the_end_are_handled_within_the_lifespan(self):
         """On every kind of thread.  Fails if the end of the input overtakes them."""
         line = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"n":%d}}\n'
@@ -9917,6 +9926,7 @@ class TestOwnNotifications(unittest.TestCase):
                 server.serve(io.BytesIO(lines), io.BytesIO())
                 self.assertEqual(seen, [0, 1, 2, 3, 4, "left"])
 
+    @needs("more")
     def test_one_that_comes_as_the_client_closes_is_handled_too(self):
         """Where its thread is that of the client.  Fails (it waits for ever) if what
         came last is dropped."""
@@ -9936,6 +9946,7 @@ class TestOwnNotifications(unittest.TestCase):
 class TestLocks(unittest.TestCase):
     """The order in which the docstring lists the locks."""
 
+    @needs("more")
     def test_every_lock_is_listed_and_taken_in_that_order(self):
         """While both ends use everything, in both eras.  Fails if the table lacks one,
         or if one is taken while a later one is held.  Looks inside."""
@@ -10001,7 +10012,7 @@ class TestRaces(unittest.TestCase):
         switching.__enter__()
         self.addCleanup(switching.__exit__, None, None, None)
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_threads_that_subscribe_at_once_share_one_stream(self):
         """Fails if the stream of a resource is looked up and replaced in two steps."""
         server, _ = everything()
@@ -10508,7 +10519,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             """, era="legacy")["text"]
         self.assertRegex(text, r"(?s)\bitems\b.*\n.*\border\b.*\n.*\bb\b")
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_null_is_as_good_as_absent(self):
         server = zoo()
         server.add_tool(lambda: "now", name="now")
@@ -10577,6 +10588,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             "**MUST** include the `elicitationId` established in the original")
     @clause("2026-07-28/changelog",
             "the `elicitationId` field of URL mode elicitation requests")
+    @needs("more")
     def test_the_id_that_a_handler_gives_a_url_question_is_the_one_sent(self):
         def visit(ctx: Context) -> str:
             answer = ctx.elicit_url("Sign in", "https://x.io", elicitation_id="mine",
@@ -10646,7 +10658,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 < {"id": null, "error": {}}
                 """ % {"v": value})
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_skills(self):
         """The recipe in the documentation of `Server.method`, for the extension
         `io.modelcontextprotocol/skills` (SEP-2640)."""
@@ -10722,6 +10734,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
     @needs("stateless")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "clients **MUST** use this field to correlate")
+    @needs("more")
     def test_a_stream_of_the_users_own_is_told_to_the_message_handler(self):
         server, told = zoo(), queue.Queue()
         with Client(server, mode=MODERN, message_handler=told.put) as client:
@@ -10748,6 +10761,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
     @needs("stateless")
     @clause("2025-06-18/client/elicitation",
             "The schema is restricted to these primitive types")
+    @needs("more")
     def test_a_form_asks_only_for_what_its_revision_has(self):
         text, titled = {"type": "string"}, {"const": "x", "title": "X"}
         rows = [  # the first revision that has it, or None; the field
@@ -10931,6 +10945,7 @@ class TestTasks(unittest.TestCase):
         stream.cancel()
         return task
 
+    @needs("more")
     def test_a_call_of_a_client_that_knows_tasks(self):
         pushed = queue.Queue()
         with Client(self.server, mode=MODERN, capabilities=self.DECLARED,
@@ -10952,6 +10967,7 @@ class TestTasks(unittest.TestCase):
             self.assertEqual(result["resultType"], "complete")
             self.assertEqual(client.request("tasks/get", known)["status"], "cancelled")
 
+    @needs("more")
     def test_a_call_of_a_client_that_does_not(self):
         with Client(self.server, mode=MODERN) as client:
             self.assertEqual(client.call_tool("bake").text, "plain")

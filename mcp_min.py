@@ -4189,7 +4189,8 @@ class Handling:
         self.steps: Json = {}
         if peer.steps is not None:
             self.steps = peer.steps
-        self._asked: set[str] = set()         # keys of questions
+        self._numbers = itertools.count(1)    # of questions without a key
+        self._asked: dict[str, Any] = {}      # questions, by key
         self._contexts: dict[bool, Any] = {}  # by is_async
 
     def context(self, is_async: bool) -> Any:
@@ -4207,11 +4208,10 @@ class Handling:
         self.check_cancelled()
         if self.request is None:
             raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
-        with self.session.connection.lock:  # several threads may ask at once
-            key = key or f"{question.method}-{len(self._asked) + 1}"
-            if key in self._asked:
-                raise ValueError(f"asked before in this request: {key}")
-            self._asked.add(key)
+        key = key or f"{question.method}-{next(self._numbers)}"
+        # In one step, because several threads may ask at once.
+        if self._asked.setdefault(key, question) is not question:
+            raise ValueError(f"asked before in this request: {key}")
         return key
 
     def json_of(self, value: Any, source: str) -> Any:
@@ -4242,18 +4242,22 @@ def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
-class BaseContext(Generic[SentT]):
+class ByChapters:
+    """Its attributes that are of a chapter are refused by name in a copy without it."""
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> NoReturn:
+            default = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(left_out(name) or default)
+
+
+class BaseContext(ByChapters, Generic[SentT]):
     """What both contexts have: what never blocks."""
 
     _is_async = False
     _may_block = True  # a sender may block in a full pipe
     _ask: Any  # ask several questions, and wait, each context in its way
     _ask_one: Any
-
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> NoReturn:
-            default = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(left_out(name) or default)
 
     def __init__(self, handling: Handling) -> None:
         self.server = handling.session.server
@@ -5217,7 +5221,7 @@ def handle_resources_read(handling: Handling, params: Json) -> Json:
 INFO = ("name", "version", "title", "description", "icons", "website_url")
 
 
-class BaseServer:
+class BaseServer(ByChapters):
     """What every Server has; see there, also for the options."""
 
     _first_level = "info"  # of log messages, until logging/setLevel
@@ -5240,11 +5244,6 @@ class BaseServer:
         self.name, self.version = info["name"], info["version"]
         self._registry = self._registry_class(
             info, options.instructions, self._first_level)
-
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> NoReturn:
-            default = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(left_out(name) or default)
 
     # -- registering
 

@@ -6965,7 +6965,8 @@ class RequestPeer(Peer):
         result = {"resultType": "complete", **result}
         is_complete = result["resultType"] == "complete"
         own = self.registry.methods.get(method)
-        if is_complete and (method in CACHEABLE or getattr(own, "cacheable", False)):
+        is_cacheable = method in CACHEABLE or getattr(own, "cacheable", False)
+        if is_complete and is_cacheable:
             result = {**self.settings.cache_hints, **result}
         return with_meta(result, {META_SERVER: self.registry.info})
 
@@ -8017,7 +8018,8 @@ def read_more(reader: HintReader, hint: Any) -> Schema | None:
         return None
     if origin in OBJECTS:
         return read_object(reader, *args)
-    if len(args) > 1 and origin in (list, *ARRAY_MAKERS) and origin is not tuple:
+    several = len(args) > 1 and origin is not tuple
+    if several and (origin is list or origin in ARRAY_MAKERS):
         raise TypeError("a list has items of one type; of several: list[int | str]")
     if origin in ARRAY_MAKERS:
         return read_array(reader, args, ARRAY_MAKERS[origin])
@@ -8029,9 +8031,10 @@ def read_more(reader: HintReader, hint: Any) -> Schema | None:
 
 def read_array(reader: HintReader, args: Any, make: Any) -> Schema:
     if make is tuple and args and args[-1] is not ...:
-        return Schema({
-            "type": "array", "prefixItems": [*map(reader.read, args)],
-            "minItems": len(args), "maxItems": len(args)}, make)
+        schema = Schema({"type": "array"}, make)
+        schema["prefixItems"] = [*map(reader.read, args)]
+        schema["minItems"] = schema["maxItems"] = len(args)
+        return schema
     schema = Schema({"type": "array", "items": {}}, make)
     if args:
         schema["items"] = reader.read(args[0])
@@ -8068,9 +8071,10 @@ def more_json(value: Any) -> Any:
         return list(value)
     if format_of(cls):
         return str(value)
-    hints = getattr(cls, "__annotations__", ())
-    attributes = {name: getattr(value, name) for name in hints
-                  if name[0] != "_" and hasattr(value, name)}
+    attributes = {}
+    for name in getattr(cls, "__annotations__", ()):
+        if name[0] != "_" and hasattr(value, name):
+            attributes[name] = getattr(value, name)
     return attributes or value
 
 
@@ -8116,7 +8120,8 @@ class MoreTemplate(UriTemplate):
         super().__init__(path)
         self.segments = [name for name in self.names if name not in self._paths]
         self.names = self.names + self._query
-        if len(self._paths) > 1 or len(set(self.names)) < len(self.names):
+        repeated = len(set(self.names)) < len(self.names)
+        if repeated or len(self._paths) > 1:
             raise ValueError(f"{text!r}: a template has each name once, and one path")
 
     def pattern_of(self, name: str, end: str) -> str:
@@ -8170,8 +8175,9 @@ def fits_later_form(field: Json, version: str) -> bool:
         return False
     if field.get("type") == "array":
         items = as_object(field.get("items"))
-        return are_titled(items, "anyOf") or (
-            fits_form(items, version) and "enum" in items)
+        if are_titled(items, "anyOf"):
+            return True
+        return "enum" in items and fits_form(items, version)
     return field.get("type") == "string" and are_titled(field, "oneOf")
 
 
@@ -8179,8 +8185,9 @@ def are_titled(schema: Json, keyword: str) -> bool:
     if IN_PLACE_KEYWORDS & schema.keys() != {keyword}:
         return False
     choices = [*map(as_object, schema[keyword])]
-    texts = [choice.get(key) for choice in choices for key in ("const", "title")]
-    return are_texts(texts)
+    texts = [choice.get("const") for choice in choices]
+    titles = [choice.get("title") for choice in choices]
+    return are_texts(texts + titles)
 
 
 FORM_FIELDS.append(fits_later_form)
@@ -8292,7 +8299,10 @@ def call_given(handling: Handling, signature: Signature, given: Json) -> Any:
     names = [*signature.hint_schema["properties"]]
     if names == ["params"]:
         given = {"params": given}
-    arguments = {name: given[name] for name in names if given.get(name) is not None}
+    arguments = {}
+    for name in names:
+        if given.get(name) is not None:
+            arguments[name] = given[name]
     return handling.session.call(handling, signature, arguments)
 
 
@@ -8536,7 +8546,8 @@ def completion_of(handling: Handling, found: Any) -> Json:
     if is_text(found):
         found = [found]
     texts = [handling.text_of(value, "a completion") for value in found or ()]
-    completion = {"total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **more}
+    has_more = len(texts) > MAX_COMPLETIONS
+    completion = {"total": len(texts), "hasMore": has_more, **more}
     completion["values"] = texts[:MAX_COMPLETIONS]
     return {"completion": completion}
 

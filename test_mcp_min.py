@@ -2694,6 +2694,7 @@ class Test9Handshake(unittest.TestCase):
                     > notifications/initialized
                     """, asked=asked, agreed=agreed)
 
+    @needs("more")
     def test_a_second_initialize_leaves_what_is_in_flight_as_it_was_agreed(self):
         """Fails (the first call has a link, which its revision has not) if both share
         what was agreed.  A bad one changes nothing; changes are told after the next
@@ -6651,7 +6652,7 @@ class Test14Client(unittest.TestCase):
                 self.assertEqual(error.code, code)
             self.assertIn("name: expected string, got 7", stderr.getvalue())
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_a_completion_function_can_ask_the_user_only_in_the_legacy_era(self):
         @self.session.server.completion("review", "code")
         def complete_code(value: str, ctx: Context):
@@ -12061,8 +12062,9 @@ class TestVendor(unittest.TestCase):
         self.assertEqual(told, "")
         told = self.run_in("core", textwrap.dedent("""
             import os, sys
+            from datetime import date
             from typing import Literal
-            from mcp_min import Client, Server
+            from mcp_min import Client, Context, Server
             os.environ["MCP_MIN_TRACE"] = "stderr"
             sys.stderr = sys.stdout
 
@@ -12076,8 +12078,15 @@ class TestVendor(unittest.TestCase):
                 def __aenter__(self): ...
                 def __aexit__(self, *exc): ...
             def dictionary(keys: dict[Literal["a"], int]): ...
+            def dated(day: date): ...
+            def asking(ctx: Context): ctx.ask({})
+            asking_server = Server("s")
+            asking_server.tool(asking)
             for use in (lambda: Server("s").tool(handler),
                         lambda: Server("s").tool(dictionary),
+                        lambda: Server("s").tool(dated),
+                        lambda: Server("s").add_resource("x://{+path}", print),
+                        lambda: Client(asking_server).connect().call_tool("asking"),
                         lambda: Server("s").tool(modelled),
                         lambda: Client(foreign).connect().call_tool("content"),
                         Client(Server("s", lifespan=lambda _: Lifespan())).connect):
@@ -12086,8 +12095,8 @@ class TestVendor(unittest.TestCase):
                 except Exception as error:
                     print(error)
             """))
-        for name in ("async def", "propertyNames", "pydantic", "mcp", "async lifespan",
-                     "MCP_MIN_TRACE"):
+        for name in ("async def", "propertyNames", "hint date", "{?x,y}", "ask",
+                     "pydantic", "mcp", "async lifespan", "MCP_MIN_TRACE"):
             self.assertIn(f"{name}: this copy of mcp_min was made without", told)
 
     def test_each_copy_calls_a_tool(self):

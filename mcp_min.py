@@ -57,7 +57,7 @@ The file is read from top to bottom; only annotations use names of a later secti
     7  Validation    JSON Schema: read once into nodes, then applied
 
     Part II: a server
-    8  Stdio, serving  descriptors 0 and 1, signals; who reads, batches, the end
+    8  Stdio, serving  descriptors 0 and 1, signals; progress, the end
     9  Peer          what a server knows of its client
     10 Content of handlers   images, links, messages: what handlers return
     11 Signatures    hints -> JSON Schema, arguments, results, URI templates
@@ -76,18 +76,20 @@ The file is read from top to bottom; only annotations use names of a later secti
     20 More schemas  the rest of JSON Schema 2020-12, draft-07
     21 Schemas of a client  answers to forms and results of tools are validated
     22 Configurations of hosts   entries of an mcp.json
-    23 Coroutines    how a thread and an event loop wait for each other
-    24 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    25 Files of our own    a secret, a trace
-    26 Inside an application  the thread of a host, a port for hosts
-    27 Inside an application, of a client  handlers on the thread that waits
-    28 Trace         the lines that cross, on stderr or in a file
-    29 Turns of reading  the reader runs handlers; who goes on is reported
-    30 The server    part II and its chapters, put together
-    31 The client   part III and its chapters, put together
-    32 Coroutines of a client  AsyncClient
-    33 Familiar names  FastMCP's and the official SDK's spellings
-    34 Command line  the program in this file
+    23 More hints    dates, sets, tuples; iterators as JSON; "Args:"; {?x,y}
+    24 More of a server  completion, middleware, methods of your own, subscriptions
+    25 Coroutines    how a thread and an event loop wait for each other
+    26 Coroutines of a server  `async def` handlers, AsyncContext, run_async
+    27 Files of our own    a secret, a trace
+    28 Inside an application  the thread of a host, a port for hosts
+    29 Inside an application, of a client  handlers on the thread that waits
+    30 Trace         the lines that cross, on stderr or in a file
+    31 Turns of reading  the reader runs handlers; who goes on is reported
+    32 The server    part II and its chapters, put together
+    33 The client   part III and its chapters, put together
+    34 Coroutines of a client  AsyncClient
+    35 Familiar names  FastMCP's and the official SDK's spellings
+    36 Command line  the program in this file
 
 Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
 9 and 13; to debug a hang, 4, 6 and 8.  Each section begins with its idea.
@@ -134,7 +136,7 @@ RequestPeer of its own.  (chapter: stateless)
 Validate.  `peer.validate` looks the method up: does this revision have it, and did this
 server declare the capability?
 
-Dispatch.  `_dispatch` takes the request through the middleware to the function under
+Dispatch.  `dispatch` takes the request, through the middleware, to the function under
 @handles("tools/call").  It finds the tool in the Registry, and `Signature.bind` applies
 the schema that HintReader has made of the type hints: one walk checks the arguments,
 takes "5" for the integer it contains, makes the objects, and collects every problem.
@@ -245,9 +247,10 @@ program: start only what you would run by hand.  What it sends is bounded (see C
 load_config reads the file that it is given.  (chapter: config)
 
 To extend a server (part II) from outside: a transport is two binary streams, given to
-Server.serve; a method or a notification is a function under Server.method; what is to
-happen around every request is a middleware; `capabilities=` declares it.  From within:
-the doors, at the end of section 13.
+Server.serve.  From within: the doors, at the end of section 13.
+
+A method or a notification is a function under Server.method; what is to happen around
+every request is a middleware; `capabilities=` declares it.  (chapter: more)
 
 What an extension pushes is granted by Server.subscription and sent by
 notify_subscribers.  (chapter: stateless)
@@ -308,11 +311,11 @@ ByteStream = Any  # a binary stream: read1() or read(); write(), flush()
 
 __version__ = "5.0.0"
 # The parts of this copy, and its chapters
-PARTS = "server client stateless schemas asyncio turns inside config trace names cli"
+PARTS = "server client stateless schemas more asyncio turns inside config trace names cli"
 __all__: list[str] = []  # each section adds its own
 ABSENT: dict[str, str] = {}  # what this copy does not have, and what that would add
 LEFT_OUT = {name: part for part, names in ABSENT.items()
-            for name in " ".join(names.split()).split(", ")}
+            for name in " ".join(names.split()).split(", ") if name}
 
 
 def left_out(name: str) -> str:
@@ -366,7 +369,7 @@ LEGACY_VERSIONS = [*REVISIONS]  # those with a handshake
 # Server's docstring.  If it needs a new capability, the server must declare that: add
 # it to CAPABILITIES if it has details to declare, to CHANGES if it has a list that
 # changes, and call Registry.offer where a function is registered.  To add a question,
-# add a row to CLIENT_CAPABILITIES and to ANSWER_SCHEMAS, a method to Context (12) and a
+# add a row to CLIENT_CAPABILITIES and to ANSWER_SCHEMAS, a method to HandlerContext (12) and a
 # function to ANSWER_FUNCTIONS (15).
 Method = namedtuple("Method", "capability list_key on_reader", defaults=("", "", False))
 LEGACY = LEGACY_VERSIONS[-1]
@@ -1877,6 +1880,10 @@ class Session:
     def handle_stray_line(self, line: Line) -> None:
         """Note a line that is no message, and gets no response."""
 
+    def sink_of_batch(self, connection: Any, size: int) -> Any:
+        """What takes the responses to so many messages that came in an array."""
+        return connection.outbox
+
     def on_end(self) -> None:
         """The peer has hung up, and handlers may still finish; or we have closed."""
 
@@ -2034,13 +2041,9 @@ class Connection:
         if not (self.session.allows_batches() and 0 < len(messages) <= MAX_BATCH):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
-        sink = self.sink_of_batch(len(messages))
+        sink = self.session.sink_of_batch(self, len(messages))
         for message in messages:
             self._route(message, line, size, sink)
-
-    def sink_of_batch(self, size: int) -> Any:
-        """What takes the responses to so many messages that came in an array."""
-        return self.outbox
 
     def _route(self, message: Any, line: Line, size: int, sink: Any) -> None:
         try:
@@ -2980,8 +2983,8 @@ def stop_at_signals() -> Iterator[None]:
 
 
 # -- serving
-# What a server adds to a connection: it reports progress, collects the responses to a
-# batch, and lets handlers finish when its client hangs up.
+# What a server adds to a connection: it reports progress, and lets handlers finish when
+# its client hangs up.
 
 HIGH_WATER_BYTES = 1 << 20  # with more bytes in the outbox, a handler that sends waits
 
@@ -3021,11 +3024,17 @@ class ServedRequest(IncomingRequest):
         with self.connection.lock:
             self._hooks = tuple(one for one in self._hooks if one != hook)
 
-    def notify(self, method: str, params: Json, may_block: bool = True) -> None:
-        """Send a notification about this request, unless it has left the table."""
+    def notify(self, method: str, params: Json, may_block: bool = True,
+               progress: float = INFINITE) -> None:
+        """Send a notification about this request, unless it has left the table.
+
+        progress: it is sent only if this has increased.
+        """
         line = encode(notification(method, params))
         with self.connection.lock:
-            if self.connection.incoming.has(self):
+            if progress > self._progress and self.connection.incoming.has(self):
+                if progress < INFINITE:
+                    self._progress = progress
                 self.connection.outbox.put(line)
         self.flush(may_block)
 
@@ -3042,12 +3051,7 @@ class ServedRequest(IncomingRequest):
             params["total"] = total
         if message is not None:
             params["message"] = message
-        line = encode(notification(PROGRESS, params))
-        with self.connection.lock:
-            if progress > self._progress and self.connection.incoming.has(self):
-                self._progress = progress
-                self.connection.outbox.put(line)
-        self.flush(may_block)
+        self.notify(PROGRESS, params, may_block, progress)
 
     def charge(self, size: int) -> None:
         """Charge more for it.  The caller holds Connection.lock."""
@@ -3057,34 +3061,6 @@ class ServedRequest(IncomingRequest):
     @property
     def in_batch(self) -> bool:
         return self.sink is not self.connection.outbox
-
-
-class Batch:
-    """The responses to an array of messages; the last one sends them all as an array.
-
-    It stands in for an Outbox: `put` takes one line for each message of the array, b""
-    for a message that has no response.  See basic of 2025-03-26, "Batching".
-    """
-
-    def __init__(self, connection: ServerConnection, size: int) -> None:
-        self._connection, self._missing = connection, size
-        self._responses: list[bytes] = []
-        self._bytes = 0  # in these; the peer is charged them
-
-    def put(self, response: bytes, request_id: object = None) -> None:
-        incoming = self._connection.incoming  # the caller holds Connection.lock
-        self._missing -= 1
-        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
-            response = encode(error_response(request_id, McpError(
-                INTERNAL_ERROR, "The responses to this batch are over "
-                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
-        if response:
-            self._responses.append(response.rstrip())
-            self._bytes += len(response)
-            incoming.charge(len(response))
-        if not self._missing and self._responses:
-            incoming.charge(-self._bytes)
-            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
 
 
 class ServerConnection(Connection):
@@ -3109,9 +3085,6 @@ class ServerConnection(Connection):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
-
-    def sink_of_batch(self, size: int) -> Any:
-        return Batch(self, size)
 
     def hand_over(self, request: IncomingRequest) -> bool:
         """The handler of this request is about to wait: let another thread read.
@@ -3142,8 +3115,6 @@ def can_hang_up(stream: ByteStream) -> bool:
 # which both agree, the client's capabilities, and which messages it wants.
 
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
-CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
-ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
 WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of {"result": …}
 
 
@@ -3235,8 +3206,6 @@ class Peer:
 
     def finalize(self, method: str, result: Json) -> Json:
         """The result as it is sent in this revision."""
-        if self.version < ALL_CONTENT_SINCE and method in METHODS:
-            result = in_older_content(result, self.version)
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.
         if value is not None and type(value) is not dict:
@@ -3326,23 +3295,6 @@ def in_object(result: Json, value: object) -> Json:
     """The result of a tool with a value that is not an object, in an object."""
     result = {**result, "structuredContent": {"result": value}}
     return with_meta(result, WRAPPED)
-
-
-def in_older_content(value: Any, version: str) -> Any:
-    """A result with text in place of the blocks that a revision does not have."""
-    if type(value) is list:
-        return [in_older_content(part, version) for part in value]
-    if not isinstance(value, dict):
-        return value
-    since = CONTENT_SINCE.get(str(value.get("type")), "")
-    if version < since:
-        name = value.get("title") or value.get("name") or since
-        about = value.get("uri") or value.get("mimeType")
-        return as_block(f"{name}: {about}")
-    result = {**value}
-    for key in {"content", "messages"} & value.keys():
-        result[key] = in_older_content(value[key], version)
-    return result
 
 
 # -- 10. Content of handlers -----------------------------------------------------------
@@ -3554,56 +3506,18 @@ SIMPLE_SCHEMAS = {
     int: Schema({"type": "integer"}, int), float: Schema({"type": "number"}, float),
     object: Schema({}), typing.Any: Schema({}),
     None: Schema({"type": "null"}), type(None): Schema({"type": "null"})}
-ARRAY_MAKERS: Any = {
-    list: None, tuple: tuple, set: set, frozenset: frozenset,
-    abc.Sequence: None, abc.MutableSequence: None, abc.Iterable: None,
-    abc.Collection: None, abc.Set: set, abc.MutableSet: set}
-OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
-FORMATS: Any = {  # by the names of classes, which need not be imported
-    "datetime.datetime": {"format": "date-time"},
-    "datetime.date":     {"format": "date"},
-    "datetime.time":     {"format": "time"},
-    "uuid.UUID":         {"format": "uuid"},
-    "decimal.Decimal":   {"type": ["string", "number"], "format": "decimal"},
-    "pathlib.PurePath":  {"format": "path"},
-    "builtins.bytes":    {"contentEncoding": "base64"},
-}
 
 
-def packages_of(cls: Any) -> Iterator[tuple[str, str]]:
-    """The package and the name of a class, and of each of its bases."""
-    for base in getattr(cls, "__mro__", ()):
-        yield base.__module__.partition(".")[0], base.__name__
+def packages_of(cls: Any) -> set[str]:
+    """The packages of a class and of its bases."""
+    bases = getattr(cls, "__mro__", ())
+    return {base.__module__.partition(".")[0] for base in bases}
 
 
-def format_of(cls: Any) -> Json | None:
-    """The keywords of a class in FORMATS."""
-    for package, name in packages_of(cls):
-        keywords: Json | None = FORMATS.get(f"{package}.{name}")
-        if keywords:
-            return keywords
-    return None
-
-
-def parse_format(cls: Any, value: Any) -> Any:
-    """The object that a value of one of these formats stands for."""
-    text = str(value)
-    if issubclass(cls, bytes):
-        return from_base64(text)
-    if not hasattr(cls, "fromisoformat"):
-        return cls(text)
-    # RFC 3339, for Python before 3.11: no Z, six digits after the point
-    text = re.sub("[zZ]$", "+00:00", text)
-    text = re.sub(r"\.(\d+)", lambda part: f".{part[1]:0<6.6}", text)
-    return cls.fromisoformat(text)
-
-
-def refuse_packages(classes: Iterable[type]) -> None:
-    """Raise TypeError for classes of packages that this copy does not know."""
-    for cls in classes:
-        for package, _ in packages_of(cls):
-            if package in LEFT_OUT:
-                raise TypeError(left_out(package))
+def refuse_packages(cls: Any) -> None:
+    """Raise TypeError for a class of a package that this copy does not know."""
+    for package in packages_of(cls) & LEFT_OUT.keys():
+        raise TypeError(left_out(package))
 
 
 # Each is called with the reader and a hint, and returns its Schema, or None.
@@ -3638,12 +3552,12 @@ class HintReader:
         if hint in self._trail:
             raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
                             "a pydantic model, or a schema by hand, may be")
-        for read in HINT_READERS:
-            schema = read(self, hint)
-            if schema is not None:
-                return schema
         self._trail.append(hint)
         try:
+            for read in HINT_READERS:
+                schema = read(self, hint)
+                if schema is not None:
+                    return schema
             return self._read(hint)
         finally:
             self._trail.pop()
@@ -3658,19 +3572,26 @@ class HintReader:
             return Schema({"anyOf": [*map(self.read, args)]})
         if name == "Literal":
             return self._choice(args)
-        if isinstance(origin, type):
-            return self._class(origin, args)
         if name in ("Required", "NotRequired", "ReadOnly"):
             return self.read(args[0])
-        for inner in ("__supertype__", "__value__", "type"):  # NewType, `type`, InitVar
-            if hasattr(hint, inner):
-                return self.read(getattr(hint, inner))
-        raise TypeError(f"{hint!r} cannot be described as JSON Schema")
+        if origin is list:
+            [item] = args or [object]
+            # Hosts drop a server whose array has no `items`.
+            return Schema({"type": "array", "items": self.read(item)})
+        if origin is dict:
+            return self._dict(*args)
+        if not isinstance(origin, type):
+            raise undescribed(hint, type(hint))
+        if issubclass(origin, enum.Enum):
+            return self._choice(origin)
+        make: Any = origin
+        refuse_packages(origin)
+        return self.object(parts_of(make, self.output), lambda parts: make(**parts))
 
     def with_metadata(self, schema: Schema, metadata: Iterable[object]) -> Schema:
         """Add what Annotated says: a description, keywords, or a Field."""
         for extra in metadata:
-            refuse_packages([type(extra)])
+            refuse_packages(type(extra))
             if isinstance(extra, str):
                 extra = {"description": extra}
             if isinstance(extra, dict):
@@ -3678,45 +3599,13 @@ class HintReader:
         Validator({**schema, "$defs": self.definitions})  # SchemaError now
         return schema
 
-    def _class(self, cls: Any, args: Any) -> Schema:
-        if cls in ARRAY_MAKERS:
-            return self._array(args, ARRAY_MAKERS[cls])
-        if cls in OBJECTS:
-            return self._dict(*args)
-        if issubclass(cls, enum.Enum):
-            return self._choice(cls)
-        refuse_packages([cls])
-        keywords = format_of(cls)
-        if keywords:
-            return Schema({"type": "string", **keywords}, partial(parse_format, cls))
-        return self.object(parts_of(cls, self.output), lambda parts: cls(**parts))
-
-    def _array(self, args: Any, make: Any) -> Schema:
-        schema = Schema({"type": "array"}, make)
-        if make is tuple and args and args[-1] is not ...:
-            schema["prefixItems"] = [*map(self.read, args)]
-            schema["minItems"] = schema["maxItems"] = len(args)
-        elif len(args) > 1 and make is not tuple:
-            raise TypeError("a list has items of one type; of several: list[int | str]")
-        else:  # hosts drop a server whose array has no `items`
-            schema["items"] = self.read(args[0]) if args else {}
-        if make in (set, frozenset):
-            schema["uniqueItems"] = True
-        return schema
-
     def _dict(self, key: Any = str, value: Any = object) -> Schema:
+        if key is not str:
+            raise TypeError(left_out("propertyNames") or "its keys are not str")
         schema = Schema({"type": "object"})
-        names, values = self.read(key), self.read(value)
-        if names.get("type") != "string":
-            raise TypeError("the keys of a JSON object are str")
+        values = self.read(value)
         if values:
             schema["additionalProperties"] = values
-        if len(names) > 1:  # they must be more than text
-            schema["propertyNames"] = names
-            Validator({"propertyNames": {}})  # SchemaError if this is left out
-        if names.make:
-            schema.make = lambda members: {
-                names.make(name): part for name, part in members.items()}
         return schema
 
     def _choice(self, members: Iterable[object]) -> Schema:
@@ -3748,6 +3637,13 @@ class HintReader:
         return result
 
 
+def undescribed(hint: object, cls: type) -> TypeError:
+    hint = getattr(hint, "__qualname__", hint)
+    return TypeError(
+        left_out(f"hint {cls.__name__}") or f"{hint} cannot be described as JSON "
+        "Schema; a dataclass, a TypedDict and an Enum can")
+
+
 LENGTHS = {"array": "Items", "object": "Properties"}  # of a type; else "Length"
 
 
@@ -3766,17 +3662,16 @@ def with_default(schema: Schema, default: object) -> Schema:
             return schema.plus({"default": to_json_data(default, strict=True)})
         return schema
     # `Optional[X] = None` is described as X.  Null matches all the same.
-    keywords = {**schema}
-    keywords.pop("default", None)  # null
-    others = [part for part in keywords.pop("anyOf", ()) if part != {"type": "null"}]
-    if len(others) > 1:
-        keywords["anyOf"] = others
-    elif others:
-        keywords = {**others[0], **keywords}
-        if isinstance(others[0], Schema):
-            schema = others[0]
-    result = Schema(keywords)
-    vars(result).update(vars(schema), optional=True)
+    result = schema.plus({})
+    result.pop("default", None)  # null
+    choices = [part for part in result.pop("anyOf", ()) if part != {"type": "null"}]
+    if len(choices) > 1:
+        result["anyOf"] = choices
+    elif choices and isinstance(choices[0], Schema):
+        result = choices[0].plus(result)
+    elif choices:
+        result = result.plus({**choices[0], **result})
+    result.optional = True
     return result
 
 
@@ -3793,8 +3688,7 @@ def parts_of(cls: Any, output: bool) -> Iterator[Part]:
             yield name, hint, MISSING if required else UNSTATED
         return
     if not hasattr(cls, "__dataclass_fields__"):
-        raise TypeError(f"{cls.__qualname__} cannot be described as JSON Schema; a "
-                        "dataclass, a TypedDict and an Enum can")
+        raise undescribed(cls, cls)
     from inspect import signature
 
     parameters: Any = signature(cls).parameters
@@ -3906,15 +3800,15 @@ def structured_schema(schema: Json) -> Json:
     return outer
 
 
-ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
+# Each may return what stands for a value in JSON, or the value itself.
+JSON_READERS: list[Callable[[Any], Any]] = []
 
 
 def to_json_data(value: object, strict: bool = False) -> Any:
     """Convert a value to JSON data.
 
-    A dataclass becomes an object, an Enum its value; arrays, sets and iterators become
-    lists, bytes base64.  What has no JSON form is replaced, NaN and infinity by null,
-    an object by its str().
+    A dataclass becomes an object, an Enum its value, a set a list, bytes base64.  What
+    has no JSON form is replaced, NaN and infinity by null, an object by its str().
 
     Raises:
         TypeError: if strict, a part of it has no JSON form.
@@ -3942,7 +3836,7 @@ def plain_data(value: Any, strict: bool) -> Any:
     if isinstance(value, dict):
         return {key_text(key, strict): plain_data(part, strict)
                 for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, set, frozenset)):
         return [plain_data(part, strict) for part in value]
     return plain_data(json_form(value, strict), strict)
 
@@ -3964,22 +3858,15 @@ def json_form(value: Any, strict: bool) -> Any:
     if hasattr(cls, "__dataclass_fields__"):
         fields = sys.modules["dataclasses"].fields(value)
         return {field.name: getattr(value, field.name) for field in fields}
-    if hasattr(cls, "model_dump"):
-        return model_data(value)
-    if hasattr(cls, "tolist"):  # of numpy and pandas
-        return value.tolist()
-    if isinstance(value, abc.Mapping):
-        return dict(value)
-    if isinstance(value, ITERATED):
-        return list(value)
     if hasattr(cls, "isoformat"):
         return value.isoformat()
-    hints = getattr(cls, "__annotations__", ())
-    attributes = {name: getattr(value, name) for name in hints
-                  if name[0] != "_" and hasattr(value, name)}
-    if strict and not attributes and not format_of(cls):
+    for read in JSON_READERS:
+        data = read(value)
+        if data is not value:
+            return data
+    if strict:
         raise TypeError(f"{cls.__name__} cannot be written as JSON")
-    return attributes or str(value)
+    return str(value)
 
 
 # Signatures.  A function's parameters become a schema, and arguments are bound to them.
@@ -3989,11 +3876,8 @@ DOUBTS = {  # parameters without a hint that look like a mistake
     "self": "did you mean a method of an object, `object.method`?"}
 
 
-def is_coroutine_function(fn: Any) -> bool:
-    """True if to call it only makes a coroutine; false for a decorator around one."""
-    from inspect import iscoroutinefunction
-
-    return iscoroutinefunction(fn) or iscoroutinefunction(type(fn).__call__)
+# Each splits a docstring: what is left, and descriptions of parameters.
+DOC_READERS: list[Callable[[str], tuple[str, dict[str, str]]]] = []
 
 
 def context_in(hint: Any, types: Iterable[Any]) -> Any:
@@ -4017,13 +3901,15 @@ class Signature:
 
     def __init__(self, fn: Any, context_types: Any = (), schema: Any = None,
                  reader: type[HintReader] = HintReader) -> None:
+        from inspect import iscoroutinefunction
+
         if isinstance(fn, staticmethod):  # for Python 3.9
             fn = fn.__func__
         self.fn = fn
         self.function = unwrap(fn)
         self.given_schema = schema
         self.is_async = is_async(fn)
-        self.on_loop = is_coroutine_function(fn)
+        self.on_loop = any(map(iscoroutinefunction, (fn, type(fn).__call__)))
         self.context = self.doubt = ""
         self._fields: dict[str, Any] = {}  # parameters whose default a Field has
         try:
@@ -4104,7 +3990,11 @@ class Signature:
         from inspect import cleandoc
 
         doc = cleandoc(self.function.__doc__ or "")
-        return (doc, {}) if self.given_schema else split_docstring(doc)
+        descriptions: dict[str, str] = {}
+        if not self.given_schema:
+            for read in DOC_READERS:
+                doc, descriptions = read(doc)
+        return doc, descriptions
 
     @property
     def description(self) -> str:
@@ -4122,97 +4012,65 @@ class Signature:
         return {**self.hint_schema, "properties": properties}
 
 
-ARGUMENTS = (r"(?m)^(?:Args|Arguments|Parameters|Params):[ \t]*\n"
-             r"((?:[ \t]+\S.*\n|[ \t]*\n)+)")
-ARGUMENT = r"(?m)^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"
-
-
-def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """A docstring without its section "Args:", and the descriptions in that."""
-    from inspect import cleandoc
-
-    descriptions = {}
-    texts = re.split(ARGUMENTS, doc + "\n")  # every other one is a section
-    for number in range(1, len(texts), 2):
-        body = cleandoc("\n" + texts[number]) + "\n"
-        for name, description in re.findall(ARGUMENT, body):
-            descriptions[name] = cleandoc(description)
-        # Other lines of the section stay: a model should read them too.
-        texts[number] = re.sub(ARGUMENT, "", body)
-    return "\n\n".join(filter(None, map(str.strip, texts))), descriptions
-
-
 # URI templates, used backwards: from a URI to the values of the variables.
 
-VARIABLE = r"\{(\+?[A-Za-z_]\w*\*?)\}"
-QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
 MAX_URI = 1000  # characters; the time to match grows with the square
 
 
 class UriTemplate:
-    """An RFC 6570 template that is matched with URIs.
+    """A template that is matched with URIs.
 
-    `{x}` matches no slash, not even as %2F; `{+x}` and `{x*}` do, and there can be one
-    of them.  `{?x,y}`, at the end, matches in any order, and none is required.  No
-    variable matches a drive, an absolute path, or one with a `..` segment.  literal:
-    the number of characters outside braces; of several matching templates, prefer the
-    one with most.  Raises ValueError for another expression, one name twice, or
-    adjacent variables.
+    `{x}` matches no slash, not even as %2F; and no variable matches a drive, an
+    absolute path, or one with a `..` segment.  literal: the number of characters
+    outside braces; of several matching templates, prefer the one with most.  segments:
+    the variables that match no slash.  Raises ValueError for another expression, one
+    name twice, or adjacent variables.
     """
 
+    may_have = f"{{x}} with text between them {left_out('{?x,y}')}"
+
     def __init__(self, text: str) -> None:
-        path, *queries = re.split(QUERY, text)
-        first, *parts = re.split(VARIABLE, path)
-        variables = parts[::2]
+        first, *parts = re.split(r"\{([A-Za-z_]\w*)\}", text)
         literals = [first, *parts[1::2]]
-        self._query = re.findall(r"\w+", "".join(queries))
-        self._segments = [name for name in variables if name.isidentifier()]
-        self.names = [name.strip("+*") for name in variables] + self._query
+        self.names = self.segments = parts[::2]
         self.literal = sum(map(len, literals))
         adjacent = "" in literals[1:-1]
         repeated = len(set(self.names)) < len(self.names)
-        several = len(variables) > len(self._segments) + 1
-        unknown = re.search("[{}]", "".join(literals))
-        if adjacent or repeated or several or unknown:
-            raise ValueError(
-                f"{text!r} is not a URI template that can be matched: it may have "
-                "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end")
+        if adjacent or repeated or re.search("[{}]", "".join(literals)):
+            raise ValueError(f"{text!r} is not a URI template that can be matched: it "
+                             f"may have {self.may_have}")
         ends = [*map(re.escape, literals)]
         ends[-1] += r"\Z"
-        pattern = ends[0]
-        # A variable ends at the first occurrence of the text after it.  A lookahead is
-        # not entered again on backtracking, so no URI takes exponential time.
-        for name, end in zip(self.names, ends[1:]):
-            if name in self._segments:
-                pattern += f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
-            else:
-                pattern += f"(?P<{name}>[^?#]+){end}"
-        self._pattern = re.compile(pattern)
+        variables = map(self.pattern_of, self.names, ends[1:])
+        self._pattern = re.compile(ends[0] + "".join(variables))
+
+    def pattern_of(self, name: str, end: str) -> str:
+        """The pattern of a variable and the text after it, at the first occurrence.
+
+        A lookahead is not entered again on backtracking, so no URI takes exponential
+        time.
+        """
+        return f"(?=(?P<{name}>[^/?#]+?){end})(?P={name}){end}"
+
+    def texts(self, uri: str) -> dict[str, str] | None:
+        """The texts of the variables, still encoded; None: the URI does not match."""
+        found = self._pattern.match(uri)
+        return found and found.groupdict()
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The decoded values of the variables; None: the URI does not match."""
         from urllib.parse import unquote
 
-        path, query = uri, ""
-        if self._query:
-            path, _, query = uri.partition("?")
-        if len(uri) > MAX_URI or "#" in query:
+        if len(uri) > MAX_URI:
             return None
-        found = self._pattern.match(path)
-        if found is None:
-            return None
-        values: dict[str, str] = found.groupdict()
-        for pair in filter(None, query.split("&")):
-            name, _, text = pair.partition("=")
-            if name not in self._query:
-                return None
-            values[name] = text
-        for name, text in values.items():
-            value = values[name] = unquote(text)
+        values = self.texts(uri)
+        for name, text in (values or {}).items():
+            value = unquote(text)
             if not is_safe(value):
                 return None
-            if name in self._segments and re.search(NO_SEGMENT, value):
+            if name in self.segments and re.search(NO_SEGMENT, value):
                 return None
+            values[name] = value  # type: ignore[index]
         return values
 
 
@@ -4241,8 +4099,6 @@ def is_safe(text: str) -> bool:
 # -- 12. Handlers ----------------------------------------------------------------------
 # What a handler can do (Context), and how it asks its client (Question).
 
-__all__ += ["Context"]
-
 # What an answer to each question must be.
 ANSWER_SCHEMAS: Json = {
     "elicitation/create": {"type": "object", "required": ["action"], "properties": {
@@ -4254,7 +4110,6 @@ ANSWER_SCHEMAS: Json = {
         "roots": {"type": "array", "items": {"type": "object"}}}}}
 FORM_TYPES = ("string", "number", "integer", "boolean")  # client/elicitation
 FORM_FORMATS = ("email", "uri", "date", "date-time")
-CHOICES_SINCE = "2025-11-25"             # in forms: with titles, or several
 URI_START = "[A-Za-z][A-Za-z0-9+.-]*:."  # RFC 3986
 
 SentT = TypeVar("SentT")  # what a context returns for what it has sent
@@ -4275,7 +4130,8 @@ class Handling:
         self.steps: Json = {}
         if peer.steps is not None:
             self.steps = peer.steps
-        self._asked: set[str] = set()         # keys of questions
+        self._numbers = itertools.count(1)    # of questions without a key
+        self._asked: dict[str, Any] = {}      # questions, by key
         self._contexts: dict[bool, Any] = {}  # by is_async
 
     def context(self, is_async: bool) -> Any:
@@ -4293,11 +4149,10 @@ class Handling:
         self.check_cancelled()
         if self.request is None:
             raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
-        with self.session.connection.lock:  # several threads may ask at once
-            key = key or f"{question.method}-{len(self._asked) + 1}"
-            if key in self._asked:
-                raise ValueError(f"asked before in this request: {key}")
-            self._asked.add(key)
+        key = key or f"{question.method}-{next(self._numbers)}"
+        # In one step, because several threads may ask at once.
+        if self._asked.setdefault(key, question) is not question:
+            raise ValueError(f"asked before in this request: {key}")
         return key
 
     def json_of(self, value: Any, source: str) -> Any:
@@ -4328,7 +4183,16 @@ def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
 
-class BaseContext(Generic[SentT]):
+class ByChapters:
+    """Its attributes that are of a chapter are refused by name in a copy without it."""
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> NoReturn:
+            default = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(left_out(name) or default)
+
+
+class BaseContext(ByChapters, Generic[SentT]):
     """What both contexts have: what never blocks."""
 
     _is_async = False
@@ -4454,36 +4318,10 @@ class BaseContext(Generic[SentT]):
         return self._sent()
 
 
-class Context(BaseContext[None]):
-    """What a handler can find out and do about the request that it serves.
+class HandlerContext(BaseContext[None]):
+    """What a `def` handler can do; see Context."""
 
-    A parameter annotated `Context` receives it:
-
-        @server.tool
-        def copy(paths: list[str], ctx: Context) -> str:
-            for path in ctx.track(paths):       # reports progress, stops if cancelled
-                ctx.info(f"copying {path}")     # a log message for the client
-            if ctx.elicit("Delete the originals?", bool).data: ...
-
-    Each call that talks to the client raises Cancelled when the client has cancelled
-    the request; while a server drains because its client is gone, one that asks raises
-    ConnectionClosed.  Usable from any thread; when the request has been answered,
-    progress and messages are dropped.
-
-    Methods that ask the client (elicit, elicit_url, sample, list_roots, ask) block
-    until it has answered, or raise RequestTimeout after `timeout` seconds in which
-    neither an answer nor progress came, and after an hour in any case.  McpError: the
-    client did not declare the capability, or its answer does not fit; see
-    `client_capabilities`.  `key` names a question within its request, by default its
-    method and a number.
-
-    Where handlers run on a host's main loop, a question blocks that loop.
-
-    The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
-    those of ToolError and McpError, and the problems of arguments.
-    """
-
-    def __class_getitem__(cls, item: object) -> type[Context]:
+    def __class_getitem__(cls, item: object) -> Any:
         return cls  # Context[...]
 
     def _sent(self) -> None:
@@ -4514,26 +4352,6 @@ class Context(BaseContext[None]):
         question = Question("elicitation/create", params, form_reader(form))
         return self._ask_one(question, key, timeout)
 
-    def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
-                   key: str | None = None, timeout: float | None = 600) -> Elicited:
-        """Ask the user to visit a URL; "accept" means that the user agreed to open it.
-
-        elicitation_id: names the question in `notifications/elicitation/complete`; by
-        default random.  ValueError: not a URL.
-        """
-        if not re.match(URI_START, url):
-            raise ValueError(f"not a URL: {url!r:.100}")
-        name = None
-        if self._peer.names_urls:
-            name = elicitation_id or os.urandom(8).hex()
-
-        def read(answer: Json) -> Elicited:
-            return Elicited(answer["action"], elicitation_id=name)
-
-        params = wire_fields(mode="url", message=message, url=url, elicitation_id=name)
-        question = Question("elicitation/create", params, read)
-        return self._ask_one(question, key, timeout)
-
     def sample(self, /, messages: Any, *, system_prompt: str | None = None,
                max_tokens: int = 512, temperature: float | None = None,
                tools: Any = None, tool_choice: Any = None, key: str | None = None,
@@ -4557,31 +4375,6 @@ class Context(BaseContext[None]):
         A root is a directory that the client lets this server work in.
         """
         question = Question("roots/list", {}, operator.itemgetter("roots"))
-        return self._ask_one(question, None, timeout)
-
-    def ask(self, requests: dict[str, Json],
-            timeout: float | None = 600) -> dict[str, Json]:
-        """Ask several questions at once; blocks, see Context.
-
-        {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
-        ValueError: a client cannot be asked this.
-        """
-        questions = {}
-        for key, request in requests.items():
-            question = question_of(request, self._peer.version)
-            questions[self._handling.key_of(question, key)] = question
-        answers: dict[str, Json] = self._ask(questions, timeout)
-        return answers
-
-    def ping(self, timeout: float | None = 10) -> None:
-        """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
-
-        Raises:
-            RequestTimeout: none came within `timeout` seconds.
-            McpError: the revision has no pings.
-        """
-        self._peer.check_method("ping")
-        question: Question[None] = Question("ping", {}, lambda answer: None)
         return self._ask_one(question, None, timeout)
 
     def _ask(self, questions: dict[str, Question[Any]], timeout: float | None) -> Json:
@@ -4655,24 +4448,6 @@ class Question(Generic[T]):
             raise misfit(text, error, key) from None
 
 
-def question_of(request: Json, version: str) -> Question[Json]:
-    """A Question in the words of the protocol, whose answer stays as it is."""
-    method = request.get("method", "")
-    if method not in CLIENT_REQUESTS:
-        raise ValueError(f"a client cannot be asked this: {request}")
-    params = request.get("params") or {}
-    read: Any = dict
-    if method == "elicitation/create" and params.get("mode") != "url":
-        form = form_of(params.get("requestedSchema"), version)
-        read = form_reader(form)
-
-    def checked(answer: Json) -> Json:
-        read(answer)
-        return answer
-
-    return Question(method, params, checked)
-
-
 # Forms (client/elicitation, "Requested Schema").
 
 
@@ -4695,10 +4470,10 @@ def form_of(requested: Any, version: str) -> Json:
     if form.get("type") != "object" or type(properties) is not dict:
         raise ValueError('a form needs "type": "object" and "properties"')
     for name, field in properties.items():
-        if not fits_form(as_object(field), version):
-            raise ValueError(f"{name}: a form of revision {version} asks for text, "
-                             "numbers, booleans and choices of text, not for "
-                             f"{show(field)}")
+        if not any(fits(as_object(field), version) for fits in FORM_FIELDS):
+            text = (f"{name}: a form of revision {version} asks for text, numbers, "
+                    f"booleans and choices of text, not for {show(field)}")
+            raise ValueError(" ".join([text, left_out("choices with titles")]).strip())
     return form  # type: ignore[no-any-return]
 
 
@@ -4713,32 +4488,21 @@ def choices_of(requested: Any) -> Schema | None:
     return Schema(schema, choices.get)
 
 
+def are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
 def fits_form(field: Json, version: str) -> bool:
-    """True for text, a number, a boolean, a choice of texts.
-
-    In later revisions, also for a choice with titles, or several.
-    """
-    kind, is_later = field.get("type"), version >= CHOICES_SINCE
-    if kind == "array":
-        return is_later and is_choice(field.get("items"), "anyOf")
-    keywords = IN_PLACE_KEYWORDS & field.keys()
-    if keywords:
-        allowed = is_later or keywords == {"enum"}
-        return allowed and kind == "string" and is_choice(field, "oneOf")
-    return kind in FORM_TYPES and field.get("format") in (None, *FORM_FORMATS)
+    """True for text, a number, a boolean, a choice of texts."""
+    kind, keywords = field.get("type"), IN_PLACE_KEYWORDS & field.keys()
+    if keywords == {"enum"}:
+        return kind == "string" and are_texts(field["enum"])
+    has_format = field.get("format") in (None, *FORM_FORMATS)
+    return kind in FORM_TYPES and has_format and not keywords
 
 
-def is_choice(schema: Any, titled: str) -> bool:
-    """True for a choice of texts; titled: the keyword of one that has titles."""
-    keywords = IN_PLACE_KEYWORDS & as_object(schema).keys()
-    if keywords == {titled}:
-        choices = [*map(as_object, schema[titled])]
-        texts = [choice.get(key) for choice in choices for key in ("const", "title")]
-    elif keywords == {"enum"} and schema.get("type") == "string":
-        texts = schema["enum"]
-    else:
-        return False
-    return all(isinstance(text, str) for text in texts)
+# Each says whether a form of a revision may have a field.
+FORM_FIELDS: list[Callable[[Json, str], bool]] = [fits_form]
 
 
 def form_reader(form: Json) -> Callable[[Json], Elicited]:
@@ -4764,9 +4528,7 @@ def form_reader(form: Json) -> Callable[[Json], Elicited]:
 from types import SimpleNamespace
 
 # What a server declares of a capability; the others are declared as an empty object.
-CAPABILITIES = {"tools": {"listChanged": True}, "prompts": {"listChanged": True},
-                "resources": {"listChanged": True, "subscribe": True}}
-MAX_COMPLETIONS = 100                # server/utilities/completion
+CAPABILITIES = {name: {"listChanged": True} for name in CHANGES}
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"  # server/tools: "Tool Names"
 
 
@@ -4821,7 +4583,8 @@ def read_result(value: Any) -> Any:
     """What a function returned, as content of ours if it is content."""
     for read in RESULT_READERS:
         value = read(value)
-    refuse_packages(map(type, parts_in(value)))
+    for part in parts_in(value):
+        refuse_packages(type(part))
     return value
 
 
@@ -4971,6 +4734,7 @@ class ResourceEntry(Registration):
 
     capability = "resources"
     option_names = "name title description mime_type size annotations icons meta"
+    template_class = UriTemplate
 
     def __init__(self, uri: str, fn: Any, options: Json) -> None:
         if not re.match(URI_START, uri):
@@ -4979,7 +4743,7 @@ class ResourceEntry(Registration):
         variables = set()
         if "{" in uri:
             self.list_key, self.key_field = "resourceTemplates", "uriTemplate"
-            self.template = UriTemplate(uri)
+            self.template = self.template_class(uri)
             variables = set(self.template.names)
         super().__init__(fn, options, uri)
         schema = self.signature.hint_schema
@@ -5002,9 +4766,8 @@ class ResourceEntry(Registration):
     def _contents(self, value: Any, uri: str, handling: Handling) -> ResourceContents:
         # Its `_meta` as well, as the official SDK does it, because some hosts look only
         # here for what a page may load.
-        fields = {**self.options}
-        for key in fields.keys() - {"mimeType", "_meta"}:
-            del fields[key]
+        fields = {key: value for key, value in self.options.items()
+                  if key in ("mimeType", "_meta")}
         if isinstance(value, ResourceContents):
             return ResourceContents.of({"uri": uri, **fields, **value})
         if isinstance(value, (bytes, bytearray)):
@@ -5016,33 +4779,29 @@ class ResourceEntry(Registration):
         return ResourceContents(text, uri=uri, **fields)
 
 
-CONTEXT_TYPES: list[Any] = [Context]  # of which handlers take one by annotation
+MethodHandler = Callable[[Handling, Json], Any]
+CONTEXT_TYPES: list[Any] = []  # of which handlers take one by annotation
 
 
 class Registry:
     """What a server offers, and who is notified when that changes.
 
     A Server fills it, and its sessions serve it, from any thread.  lists: the entries
-    by key, for each key of a list.  completers: by prompt or template, and argument.
-    methods: the user's own.  first_level: of log messages, until logging/setLevel.
-    subscribers: each has its `subscriptions`, and `notify`, which does not block.
+    by key, for each key of a list.  methods: handlers of those that the protocol does
+    not have.  first_level: of log messages, until logging/setLevel.  subscribers: each
+    has its `subscriptions`, and `notify`, which does not block.
     """
 
-    def __init__(self, info: Json, instructions: str | None, first_level: str,
-                 more_capabilities: Json) -> None:
+    def __init__(self, info: Json, instructions: str | None, first_level: str) -> None:
         self.info, self.instructions = info, instructions
         self.first_level = first_level
-        self._more_capabilities = more_capabilities
         self.lock = threading.Lock()  # guards these
         self.capabilities: Json = {}
         self.lists: dict[str, dict[str, Any]] = {
             row.list_key: {} for row in METHODS.values() if row.list_key}
-        self.middleware: list[Handler] = []
-        self.completers: dict[tuple[str, str], Signature] = {}
-        self.methods: dict[str, Signature] = {}
+        self.methods: dict[str, Any] = {}
         self.subscribers: set[Any] = set()
-        for capability in ["logging", *more_capabilities]:
-            self.offer(capability)
+        self.offer("logging")
 
     def add(self, entry: Registration) -> None:
         with self.lock:
@@ -5059,27 +4818,10 @@ class Registry:
             entry = self.lists[list_key].pop(key)
         self.list_changed(entry.capability)
 
-    def add_function(self, table: dict[Any, Signature], key: object, fn: Any) -> None:
-        """Add one to `completers` or `methods`."""
-        signature = Signature(fn, CONTEXT_TYPES)
-        with self.lock:
-            table[key] = signature
-
     def offer(self, capability: str) -> None:
-        """Declare a capability, unless the user has taken it away."""
-        more = self._more_capabilities.get(capability, True)
-        if more is False:
-            return
-        if more is True:
-            more = {}
-        if type(more) is not dict:
-            raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
-                            f"not {more!r:.60}")
-        details = {**CAPABILITIES.get(capability, {}), **more}
-        for key in [key for key in details if details[key] is False]:
-            del details[key]
+        """Declare a capability."""
         with self.lock:
-            self.capabilities[capability] = details
+            self.capabilities[capability] = {**CAPABILITIES.get(capability, {})}
 
     def description(self) -> Json:
         """What a client is told at first, besides `info`."""
@@ -5137,7 +4879,7 @@ class Registry:
 # -- a session
 
 
-METHOD_HANDLERS: dict[str, Callable[[Handling, Json], Any]] = {}
+METHOD_HANDLERS: dict[str, MethodHandler] = {}
 
 
 def handles(*methods: str) -> Callable[[F], F]:
@@ -5165,7 +4907,8 @@ class BaseServerSession(Session):
     """
 
     connection_class: type[ServerConnection] = ServerConnection
-    contexts: ClassVar[dict[bool, Any]] = {False: Context}
+    peer_class: type[Peer] = Peer
+    contexts: ClassVar[dict[bool, Any]] = {}
     threaded = True
 
     def __init__(self, server: BaseServer, reader: ByteStream, writer: ByteStream, *,
@@ -5181,7 +4924,7 @@ class BaseServerSession(Session):
         pool = make.pool_class("mcp worker", max_workers or self.options.max_workers)
         self.connection = make(
             self, reader, writer, own_input=own_input, pool=pool, **limits)
-        self.peer = Peer(self.registry, self.connection)
+        self.peer = self.peer_class(self.registry, self.connection)
 
     # -- its life
 
@@ -5224,10 +4967,6 @@ class BaseServerSession(Session):
 
     # -- what the connection asks
 
-    def allows_batches(self) -> bool:
-        version = self.peer.version
-        return version in REVISIONS and REVISIONS[version].batches
-
     def is_for_reader(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
         return row.on_reader if row else method not in self.registry.methods
@@ -5246,13 +4985,6 @@ class BaseServerSession(Session):
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         if method == INITIALIZED:
             self.registry.subscribe(self.peer)
-        signature = self.registry.methods.get(method)
-        if signature is None or not method.startswith("notifications/"):
-            return
-        if not self.connection.backlog_full():
-            handling = Handling(self, self.peer)
-            job = partial(self.call_given, handling, signature, params)
-            self.connection.call_back(job, size + REQUEST_COST)
 
     def handle(self, request: Any) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
@@ -5262,7 +4994,7 @@ class BaseServerSession(Session):
         peer = self.peer_of(request)
         peer.validate(request)
         try:
-            result = self._dispatch(Handling(self, peer, request), params)
+            result = self.dispatch(Handling(self, peer, request), params)
         except McpError as error:
             raise peer.translate(error) from None
         except Unwind as unwind:
@@ -5275,45 +5007,13 @@ class BaseServerSession(Session):
         """The client as a request sees it."""
         return request.peer
 
-    def _dispatch(self, handling: Handling, params: Json) -> Any:
-        """Call the handler of a request, through the middleware."""
-        if handling.request.on_reader or not self.registry.middleware:
-            return self._call_method(handling, None, None, params)
-        call: Handler = partial(self._call_method, handling)
-        for layer in reversed(self.registry.middleware):
-            call = partial(self._call_layer, handling, layer, call)
-        return call(None, None, params)
-
-    def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
-                    ctx: object, method: object, params: Json) -> Json:
-        """Call a middleware; ctx and method are what another one has passed on."""
-        ctx, method = handling.context(is_async=False), handling.request.method
-        call = partial(layer, ctx, method, params, call_next)
-        result = self.run_handler(handling, call)
-        if not isinstance(result, dict):
-            raise TypeError(f"middleware {name_of(layer)} returned no result")
-        return result
-
-    def _call_method(self, handling: Handling, ctx: object, method: object,
-                     params: Json) -> Any:
-        name = handling.request.method
-        handler = METHOD_HANDLERS.get(name)
-        if handler:
-            return handler(handling, params)
-        value = self.call_given(handling, self.registry.methods[name], params)
-        data = handling.json_of(value, name)
-        return data if type(data) is dict else wire_fields(result=data)
+    def dispatch(self, handling: Handling, params: Json) -> Any:
+        """Call the handler of a request."""
+        method = handling.request.method
+        handler = METHOD_HANDLERS.get(method) or self.registry.methods[method]
+        return handler(handling, params)
 
     # -- calling the functions of users
-
-    def call_given(self, handling: Handling, signature: Signature, given: Json) -> Any:
-        """Call one with what it takes of that which is given; `params` takes all."""
-        names = [*signature.hint_schema["properties"]]
-        if names == ["params"]:
-            given = {"params": given}
-        arguments = {name: given[name] for name in names
-                     if given.get(name) is not None}
-        return self.call(handling, signature, arguments)
 
     def call(self, handling: Handling, signature: Signature, arguments: Json,
              tool: bool = False) -> Any:
@@ -5368,7 +5068,7 @@ class BaseServerSession(Session):
 def handle_initialize(handling: Handling, params: Json) -> Json:
     session = handling.session
     # A new one: what is in flight goes on as the old one has agreed.
-    peer = Peer(session.registry, session.connection)
+    peer = session.peer_class(session.registry, session.connection)
     peer.subscriptions = session.peer.subscriptions  # the connection is charged them
     result = peer.describe(params)
     session.registry.forget(session.peer)  # it is told nothing more
@@ -5456,79 +5156,20 @@ def handle_resources_read(handling: Handling, params: Json) -> Json:
     return {"contents": handling.session.read(handling, uri)}
 
 
-@handles("resources/subscribe", "resources/unsubscribe")
-def handle_subscribe(handling: Handling, params: Json) -> Json:
-    uri = require_type(params.get("uri"), str, "uri")
-    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
-    request, subscriptions = handling.request, handling.peer.subscriptions
-    incoming = request.connection.incoming
-    wanted = request.method == "resources/subscribe"
-    with handling.session.registry.lock, request.connection.lock:
-        if wanted == (key in subscriptions):
-            return {}
-        if wanted:
-            incoming.check_room(besides=request.cost)
-            incoming.charge(cost)
-            subscriptions.add(key)
-        else:
-            incoming.charge(-cost)
-            subscriptions.remove(key)
-    return {}
-
-
-COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
-FOR_ALL = ("", "")  # the key of a function that completes what no other does
-
-
-@handles("completion/complete")
-def handle_complete(handling: Handling, params: Json) -> Json:
-    ref = member(params, "ref", dict)
-    argument = member(params, "argument", dict)
-    field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
-    key = require_type(ref.get(field), str, f"ref.{field}")
-    name = require_type(argument.get("name"), str, "argument.name")
-    value = require_type(argument.get("value"), str, "argument.value")
-    context = member(member(params, "context", dict), "arguments", dict)
-    registry = handling.session.registry
-    completers, lists = registry.completers, registry.lists
-    completer = completers.get((key, name)) or completers.get(FOR_ALL)
-    found = None
-    if completer:
-        given = {"value": value, "context": context, "ref": ref, "argument": argument}
-        found = handling.session.call_given(handling, completer, given)
-    elif key not in {**lists["prompts"], **lists["resourceTemplates"]}:
-        raise invalid_params(f"Unknown prompt or template: {key:.200}",
-                             f"ref.{field}", "there is no such prompt or template")
-    return completion_of(handling, found)
-
-
-def completion_of(handling: Handling, found: Any) -> Json:
-    """The result for what a function returned: texts, or a dict of the wire."""
-    more: Json = {}
-    if found and isinstance(found, dict):
-        more = wire_fields(**found)
-        found = more["values"]
-    if is_text(found):
-        found = [found]
-    texts = [handling.text_of(value, "a completion") for value in found or ()]
-    completion = {"total": len(texts), "hasMore": len(texts) > MAX_COMPLETIONS, **more}
-    completion["values"] = texts[:MAX_COMPLETIONS]
-    return {"completion": completion}
-
-
 # -- the server
 
 
 INFO = ("name", "version", "title", "description", "icons", "website_url")
 
 
-class BaseServer:
+class BaseServer(ByChapters):
     """What every Server has; see there, also for the options."""
 
     _first_level = "info"  # of log messages, until logging/setLevel
     _tapped = True         # its connections can be
     _session_class: Any = BaseServerSession
     _lifespan_class: Any = Lifespan
+    _registry_class: type[Registry] = Registry
 
     def __init__(self, options: Any) -> None:
         """options: an attribute for each of those that Server has."""
@@ -5542,14 +5183,8 @@ class BaseServer:
         info = wire_fields(**given)
         info.setdefault("version", "0")
         self.name, self.version = info["name"], info["version"]
-        more_capabilities = options.capabilities or {}
-        self._registry = Registry(
-            info, options.instructions, self._first_level, more_capabilities)
-
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> NoReturn:
-            default = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(left_out(name) or default)
+        self._registry = self._registry_class(
+            info, options.instructions, self._first_level)
 
     # -- registering
 
@@ -5612,65 +5247,6 @@ class BaseServer:
             raise TypeError("resource needs a URI: @server.resource(uri)")
         return partial(self.add_resource, uri, **options)
 
-    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
-        """Register a function that completes an argument (server/utilities/completion).
-
-        ref: the name of a prompt, or a URI template.  The function is called with
-        `value`, the text so far, and with `context`, the other arguments as a dict, if
-        it has that parameter; it returns a list of str.
-        """
-        def add(fn: F) -> F:
-            registry = self._registry
-            registry.add_function(registry.completers, (ref, argument), fn)
-            registry.offer("completions")
-            return fn
-
-        return add
-
-    def method(self, name: str) -> Callable[[F], F]:
-        """Register a handler for a request or a notification of your own.
-
-        A notification is what has a name that begins with "notifications/".  It gets
-        the params of the message as its parameters, or all of them as `params` if that
-        is its only one; others are ignored, and null is as if absent.
-
-        Raises:
-            TypeError: the protocol has this method.
-        """
-        if not isinstance(name, str) or name in METHOD_HANDLERS:
-            raise TypeError(f"method needs a name of your own, not {name!r}")
-
-        def add(fn: F) -> F:
-            self._registry.add_function(self._registry.methods, name, fn)
-            return fn
-
-        return add
-
-    def middleware(self, fn: F) -> F:
-        """Register fn(ctx, method, params, call_next) -> result around every handler.
-
-        call_next(ctx, method, params) calls the next middleware or the handler; call it
-        at most once.  It passes on changed params, but not a changed method.  The first
-        middleware registered is the outermost.  None is called for notifications, nor
-        for what the reader handles itself: the handshake, ping, subscriptions, the log
-        level.
-
-        A list that is computed, instead of registered:
-
-            @server.middleware
-            def computed(ctx, method, params, call_next):
-                if method == "prompts/list":
-                    names = [path.stem for path in FOLDER.iterdir()]
-                    return {"prompts": [{"name": name} for name in names]}
-                return call_next(ctx, method, params)
-
-        Server(capabilities={"prompts": {}}) declares prompts though none is registered.
-        """
-        require_sync(fn)
-        with self._registry.lock:
-            self._registry.middleware.append(fn)
-        return fn
-
     def add_tool(self, fn: F, **options: object) -> F:
         """Register a tool as `tool` does, and notify the clients."""
         self._registry.add(ToolEntry(fn, options))
@@ -5698,10 +5274,6 @@ class BaseServer:
         """Remove a resource and notify the clients; KeyError if there is none."""
         list_key = "resourceTemplates" if "{" in uri else "resources"
         self._registry.remove(list_key, uri)
-
-    def notify_resource_updated(self, uri: str) -> None:
-        """Notify the clients that have subscribed to this URI that it has changed."""
-        self._registry.publish(UPDATED, uri, UPDATED, {"uri": uri})
 
     @property
     def instructions(self) -> str | None:
@@ -5739,11 +5311,12 @@ class BaseServer:
 # What is not here comes in by one of these, from below or from another file:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
-#                      request has, how a function is called; put together in section 30
+#                      request has, how a function is called; put together in section 32
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
-#   CONTEXT_TYPES, ERROR_HINTS, HINT_READERS, RESULT_READERS    rows: a class of
-#                      contexts, advice for an error, what reads a hint or a result
+#   CONTEXT_TYPES, ERROR_HINTS    rows: a class of contexts, advice for an error
+#   HINT_READERS, RESULT_READERS, JSON_READERS, DOC_READERS    rows: what reads a hint,
+#                      a result, a part of it, a docstring
 #   add_keywords, Validator.reader    rows: keywords of schemas; what reads them
 #   TAPS               look at every line of a connection
 
@@ -7199,8 +6772,7 @@ CACHEABLE = ("server/discover", "tools/list", "resources/list", "prompts/list",
 class StatelessSettings:
     """What the requests of a server share.
 
-    cacheable: the methods whose results have cache_hints.  grants: functions, by keys
-    of the filter of a stream.
+    grants: functions, by keys of the filter of a stream.
     """
 
     def __init__(self, options: Any) -> None:
@@ -7213,7 +6785,6 @@ class StatelessSettings:
         self.secret = secret or os.urandom(32)
         milliseconds = int(options.cache_ttl * 1000)
         self.cache_hints = {"ttlMs": milliseconds, "cacheScope": options.cache_scope}
-        self.cacheable = {*CACHEABLE}
         self.grants: dict[str, Signature] = {}
 
 
@@ -7305,7 +6876,9 @@ class RequestPeer(Peer):
     def finalize(self, method: str, result: Json) -> Json:
         result = {"resultType": "complete", **result}
         is_complete = result["resultType"] == "complete"
-        if is_complete and method in self.settings.cacheable:
+        own = self.registry.methods.get(method)
+        is_cacheable = method in CACHEABLE or getattr(own, "cacheable", False)
+        if is_complete and is_cacheable:
             result = {**self.settings.cache_hints, **result}
         return with_meta(result, {META_SERVER: self.registry.info})
 
@@ -7426,16 +6999,6 @@ class StatelessServer(BaseServer):
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._stateless = StatelessSettings(options)
-
-    def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
-        """Register a handler for a request or a notification of your own.
-
-        See BaseServer.method.  cacheable: its results may be cached as lists are, for
-        `cache_ttl` seconds.
-        """
-        if cacheable:
-            self._stateless.cacheable.add(name)
-        return super().method(name)
 
     def subscription(self, key: str) -> Callable[[F], F]:
         """Register a function that grants a key of your own in the filter of a stream.
@@ -8463,7 +8026,602 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     raise ValueError(f'{path} has no "mcpServers"')
 
 
-# -- 23. Coroutines --------------------------------------------------------------------
+# -- 23. More hints --------------------------------------------------------------------
+# Chapter: schemas, of a server.
+# Adds: hint datetime, hint date, hint time, hint UUID, hint Decimal, hint Path
+# Adds: hint PurePath, hint bytes, hint NewType, hint InitVar, hint tuple, hint set
+# Adds: hint frozenset, hint Sequence, hint MutableSequence, hint Iterable
+# Adds: hint Collection, hint Set, hint MutableSet, hint Mapping, hint MutableMapping
+# Adds: {+x}, {x*}, {?x,y}
+# Doors: rows of tables (HINT_READERS …); the class of the templates of resources.
+#
+# What hints, results, docstrings and templates may be besides the ordinary.
+
+ARRAY_MAKERS: Any = {
+    tuple: tuple, set: set, frozenset: frozenset,
+    abc.Sequence: None, abc.MutableSequence: None, abc.Iterable: None,
+    abc.Collection: None, abc.Set: set, abc.MutableSet: set}
+OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
+FORMATS: Any = {  # by the names of classes, which need not be imported
+    "datetime.datetime": {"format": "date-time"},
+    "datetime.date":     {"format": "date"},
+    "datetime.time":     {"format": "time"},
+    "uuid.UUID":         {"format": "uuid"},
+    "decimal.Decimal":   {"type": ["string", "number"], "format": "decimal"},
+    "pathlib.PurePath":  {"format": "path"},
+    "builtins.bytes":    {"contentEncoding": "base64"},
+}
+ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
+
+
+def format_of(cls: Any) -> Json | None:
+    """The keywords of a class in FORMATS."""
+    for base in getattr(cls, "__mro__", ()):
+        keywords: Json | None = FORMATS.get(f"{base.__module__}.{base.__name__}")
+        if keywords:
+            return keywords
+    return None
+
+
+def parse_format(cls: Any, value: Any) -> Any:
+    """The object that a value of one of these formats stands for."""
+    text = str(value)
+    if issubclass(cls, bytes):
+        return from_base64(text)
+    if not hasattr(cls, "fromisoformat"):
+        return cls(text)
+    # RFC 3339, for Python before 3.11: no Z, six digits after the point
+    text = re.sub("[zZ]$", "+00:00", text)
+    text = re.sub(r"\.(\d+)", lambda part: f".{part[1]:0<6.6}", text)
+    return cls.fromisoformat(text)
+
+
+def read_more(reader: HintReader, hint: Any) -> Schema | None:
+    origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
+    if hasattr(hint, "__metadata__"):
+        return None
+    if not isinstance(origin, type):
+        for inner in ("__supertype__", "__value__", "type"):
+            if hasattr(hint, inner):  # NewType, `type`, InitVar
+                return reader.read(getattr(hint, inner))
+        return None
+    if origin in OBJECTS:
+        return read_object(reader, *args)
+    several = len(args) > 1 and origin is not tuple
+    if several and (origin is list or origin in ARRAY_MAKERS):
+        raise TypeError("a list has items of one type; of several: list[int | str]")
+    if origin in ARRAY_MAKERS:
+        return read_array(reader, args, ARRAY_MAKERS[origin])
+    keywords = format_of(origin)
+    if keywords is None or issubclass(origin, enum.Enum):
+        return None
+    return Schema({"type": "string", **keywords}, partial(parse_format, origin))
+
+
+def read_array(reader: HintReader, args: Any, make: Any) -> Schema:
+    if make is tuple and args and args[-1] is not ...:
+        schema = Schema({"type": "array"}, make)
+        schema["prefixItems"] = [*map(reader.read, args)]
+        schema["minItems"] = schema["maxItems"] = len(args)
+        return schema
+    schema = Schema({"type": "array", "items": {}}, make)
+    if args:
+        schema["items"] = reader.read(args[0])
+    if make in (set, frozenset):
+        schema["uniqueItems"] = True
+    return schema
+
+
+def read_object(reader: HintReader, key: Any = str, value: Any = object) -> Schema:
+    schema = Schema({"type": "object"})
+    names, values = reader.read(key), reader.read(value)
+    if names.get("type") != "string":
+        raise TypeError("the keys of a JSON object are str")
+    if values:
+        schema["additionalProperties"] = values
+    if len(names) > 1:  # they must be more than text
+        schema["propertyNames"] = names
+    if names.make:
+        schema.make = lambda members: {
+            names.make(name): part for name, part in members.items()}
+    return schema
+
+
+def more_json(value: Any) -> Any:
+    """What stands in JSON for arrays of numpy, iterators, objects with attributes."""
+    cls = type(value)
+    if hasattr(cls, "model_dump"):
+        return model_data(value)
+    if hasattr(cls, "tolist"):  # of numpy and pandas
+        return value.tolist()
+    if isinstance(value, abc.Mapping):
+        return dict(value)
+    if isinstance(value, ITERATED):
+        return list(value)
+    if format_of(cls):
+        return str(value)
+    attributes = {}
+    for name in getattr(cls, "__annotations__", ()):
+        if name[0] != "_" and hasattr(value, name):
+            attributes[name] = getattr(value, name)
+    return attributes or value
+
+
+ARGUMENTS = (r"(?m)^(?:Args|Arguments|Parameters|Params):[ \t]*\n"
+             r"((?:[ \t]+\S.*\n|[ \t]*\n)+)")
+ARGUMENT = r"(?m)^\*{0,2}(\w+)[ \t]*(?:\(.*?\))?:[ \t]*(.*\n(?:[ \t]+.*\n|\n)*)"
+
+
+def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
+    """A docstring without its section "Args:", and the descriptions in that."""
+    from inspect import cleandoc
+
+    descriptions = {}
+    texts = re.split(ARGUMENTS, doc + "\n")  # every other one is a section
+    for number in range(1, len(texts), 2):
+        body = cleandoc("\n" + texts[number]) + "\n"
+        for name, description in re.findall(ARGUMENT, body):
+            descriptions[name] = cleandoc(description)
+        # Other lines of the section stay: a model should read them too.
+        texts[number] = re.sub(ARGUMENT, "", body)
+    return "\n\n".join(filter(None, map(str.strip, texts))), descriptions
+
+
+QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
+
+
+class MoreTemplate(UriTemplate):
+    """A template of RFC 6570 with more than `{x}`.
+
+    `{+x}` and `{x*}` match slashes too; there can be one of them.  `{?x,y}`, at the
+    end, matches in any order, and none is required.
+    """
+
+    may_have = "{x} with text between them, one {+x} or {x*}, and {?x,y} at the end"
+
+    def __init__(self, text: str) -> None:
+        path, *queries = re.split(QUERY, text)
+        self._query = re.findall(r"\w+", "".join(queries))
+        variables = re.findall(r"\{(\+?)([A-Za-z_]\w*)(\*?)\}", path)
+        self._paths = [name for plus, name, star in variables if plus or star]
+        for name in self._paths:
+            path = re.sub(rf"\{{\+?{name}\*?\}}", f"{{{name}}}", path)
+        super().__init__(path)
+        self.segments = [name for name in self.names if name not in self._paths]
+        self.names = self.names + self._query
+        repeated = len(set(self.names)) < len(self.names)
+        if repeated or len(self._paths) > 1:
+            raise ValueError(f"{text!r}: a template has each name once, and one path")
+
+    def pattern_of(self, name: str, end: str) -> str:
+        if name in self._paths:
+            return f"(?P<{name}>[^?#]+){end}"
+        return super().pattern_of(name, end)
+
+    def texts(self, uri: str) -> dict[str, str] | None:
+        path, query = uri, ""
+        if self._query:
+            path, _, query = uri.partition("?")
+        texts = super().texts(path)
+        if texts is None or "#" in query:
+            return None
+        for pair in filter(None, query.split("&")):
+            name, _, text = pair.partition("=")
+            if name not in self._query:
+                return None
+            texts[name] = text
+        return texts
+
+
+HINT_READERS.append(read_more)
+JSON_READERS.append(more_json)
+DOC_READERS.append(split_docstring)
+ResourceEntry.template_class = MoreTemplate
+
+# -- 24. More of a server --------------------------------------------------------------
+# Chapter: more, of a server.
+# Adds: completion, method, middleware, notify_resource_updated, capabilities
+# Adds: elicit_url, ask, ping, choices with titles, several choices
+# Doors: the classes of a server, of its session and of contexts; @handles.
+#
+# What fewer servers need: completion of arguments, subscriptions to resources, questions
+# with a URL, several at once, or in the words of the protocol; batches, and text in
+# place of newer content, for clients of the first revisions; and for those that extend
+# the protocol, middleware, methods and capabilities of their own.
+
+CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
+ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
+CHOICES_SINCE = "2025-11-25"  # in forms: with titles, or several
+MAX_COMPLETIONS = 100  # server/utilities/completion
+COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
+FOR_ALL = ("", "")  # the key of a function that completes what no other does
+CAPABILITIES["resources"]["subscribe"] = True
+
+
+def fits_later_form(field: Json, version: str) -> bool:
+    """True for a choice with titles, or several choices, in later revisions."""
+    if version < CHOICES_SINCE:
+        return False
+    if field.get("type") == "array":
+        items = as_object(field.get("items"))
+        if are_titled(items, "anyOf"):
+            return True
+        return "enum" in items and fits_form(items, version)
+    return field.get("type") == "string" and are_titled(field, "oneOf")
+
+
+def are_titled(schema: Json, keyword: str) -> bool:
+    if IN_PLACE_KEYWORDS & schema.keys() != {keyword}:
+        return False
+    choices = [*map(as_object, schema[keyword])]
+    texts = [choice.get("const") for choice in choices]
+    titles = [choice.get("title") for choice in choices]
+    return are_texts(texts + titles)
+
+
+FORM_FIELDS.append(fits_later_form)
+
+
+def question_of(request: Json, version: str) -> Question[Json]:
+    """A Question in the words of the protocol, whose answer stays as it is."""
+    method = request.get("method", "")
+    if method not in CLIENT_REQUESTS:
+        raise ValueError(f"a client cannot be asked this: {request}")
+    params = request.get("params") or {}
+    read: Any = dict
+    if method == "elicitation/create" and params.get("mode") != "url":
+        form = form_of(params.get("requestedSchema"), version)
+        read = form_reader(form)
+
+    def checked(answer: Json) -> Json:
+        read(answer)
+        return answer
+
+    return Question(method, params, checked)
+
+
+class MoreContext(HandlerContext):
+    """More that a handler can ask."""
+
+    def elicit_url(self, message: str, url: str, elicitation_id: str | None = None,
+                   key: str | None = None, timeout: float | None = 600) -> Elicited:
+        """Ask the user to visit a URL; "accept" means that the user agreed to open it.
+
+        elicitation_id: names the question in `notifications/elicitation/complete`; by
+        default random.  ValueError: not a URL.
+        """
+        if not re.match(URI_START, url):
+            raise ValueError(f"not a URL: {url!r:.100}")
+        name = None
+        if self._peer.names_urls:
+            name = elicitation_id or os.urandom(8).hex()
+
+        def read(answer: Json) -> Elicited:
+            return Elicited(answer["action"], elicitation_id=name)
+
+        params = wire_fields(mode="url", message=message, url=url, elicitation_id=name)
+        question = Question("elicitation/create", params, read)
+        return self._ask_one(question, key, timeout)
+
+    def ask(self, requests: dict[str, Json],
+            timeout: float | None = 600) -> dict[str, Json]:
+        """Ask several questions at once; blocks, see Context.
+
+        {key: {"method": …, "params": …}} -> {key: answer}, both as in the protocol.
+        ValueError: a client cannot be asked this.
+        """
+        questions = {}
+        for key, request in requests.items():
+            question = question_of(request, self._peer.version)
+            questions[self._handling.key_of(question, key)] = question
+        answers: dict[str, Json] = self._ask(questions, timeout)
+        return answers
+
+    def ping(self, timeout: float | None = 10) -> None:
+        """Ask the client for a sign of life (basic/utilities/ping); blocks as `elicit`.
+
+        Raises:
+            RequestTimeout: none came within `timeout` seconds.
+            McpError: the revision has no pings.
+        """
+        self._peer.check_method("ping")
+        question: Question[None] = Question("ping", {}, lambda answer: None)
+        return self._ask_one(question, None, timeout)
+
+
+class MoreRegistry(Registry):
+    """Has more: what the user declares; middleware; completers, by prompt or template,
+    and argument.
+    """
+
+    more_capabilities: ClassVar[Json] = {}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.middleware: list[Handler] = []
+        self.completers: dict[tuple[str, str], Signature] = {}
+
+    def declare(self, capabilities: Json) -> None:
+        """Declare these, and those that are offered later, as the user says it."""
+        self.more_capabilities = capabilities  # type: ignore[misc]
+        for capability in ["logging", *capabilities]:
+            self.offer(capability)
+
+    def offer(self, capability: str) -> None:
+        more = self.more_capabilities.get(capability, True)
+        details = {**CAPABILITIES.get(capability, {})}
+        if type(more) is dict:
+            details.update(more)
+        elif type(more) is not bool:
+            raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
+                            f"not {more!r:.60}")
+        for key in [key for key in details if details[key] is False]:
+            del details[key]
+        with self.lock:
+            self.capabilities[capability] = details
+            if more is False:
+                del self.capabilities[capability]
+
+
+def call_given(handling: Handling, signature: Signature, given: Json) -> Any:
+    """Call a function with what it takes of that which is given; `params` takes all."""
+    names = [*signature.hint_schema["properties"]]
+    if names == ["params"]:
+        given = {"params": given}
+    arguments = {}
+    for name in names:
+        if given.get(name) is not None:
+            arguments[name] = given[name]
+    return handling.session.call(handling, signature, arguments)
+
+
+class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
+    """The handler of a method that the user has added."""
+
+    def __call__(self, handling: Handling, params: Json) -> Json:
+        value = call_given(handling, self.signature, params)
+        data = handling.json_of(value, handling.request.method)
+        return data if type(data) is dict else wire_fields(result=data)
+
+
+class EarlyPeer(Peer):
+    """A client that may be of the first revisions."""
+
+    def finalize(self, method: str, result: Json) -> Json:
+        if self.version < ALL_CONTENT_SINCE and method in METHODS:
+            result = in_older_content(result, self.version)
+        return super().finalize(method, result)
+
+
+def in_older_content(value: Any, version: str) -> Any:
+    """A result with text in place of the blocks that a revision does not have."""
+    if type(value) is list:
+        return [in_older_content(part, version) for part in value]
+    if not isinstance(value, dict):
+        return value
+    since = CONTENT_SINCE.get(str(value.get("type")), "")
+    if version < since:
+        name = value.get("title") or value.get("name") or since
+        about = value.get("uri") or value.get("mimeType")
+        return as_block(f"{name}: {about}")
+    result = {**value}
+    for key in {"content", "messages"} & value.keys():
+        result[key] = in_older_content(value[key], version)
+    return result
+
+
+class Batch:
+    """The responses to an array of messages; the last one sends them all as an array.
+
+    It stands in for an Outbox: `put` takes one line for each message of the array, b""
+    for a message that has no response.  See basic of 2025-03-26, "Batching".
+    """
+
+    def __init__(self, connection: ServerConnection, size: int) -> None:
+        self._connection, self._missing = connection, size
+        self._responses: list[bytes] = []
+        self._bytes = 0  # in these; the peer is charged them
+
+    def put(self, response: bytes, request_id: object = None) -> None:
+        incoming = self._connection.incoming  # the caller holds Connection.lock
+        self._missing -= 1
+        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
+            response = encode(error_response(request_id, McpError(
+                INTERNAL_ERROR, "The responses to this batch are over "
+                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
+        if response:
+            self._responses.append(response.rstrip())
+            self._bytes += len(response)
+            incoming.charge(len(response))
+        if not self._missing and self._responses:
+            incoming.charge(-self._bytes)
+            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+
+class MoreSession(BaseServerSession):
+    """Calls the user's middleware, and handlers of notifications."""
+
+    registry: MoreRegistry
+    peer_class = EarlyPeer
+
+    def allows_batches(self) -> bool:
+        version = self.peer.version
+        return version in REVISIONS and REVISIONS[version].batches
+
+    def sink_of_batch(self, connection: Any, size: int) -> Any:
+        return Batch(connection, size)
+
+    def dispatch(self, handling: Handling, params: Json) -> Any:
+        layers = self.registry.middleware
+        if handling.request.on_reader or not layers:
+            return super().dispatch(handling, params)
+        call: Handler = partial(self._call_handler, handling)
+        for layer in reversed(layers):
+            call = partial(self._call_layer, handling, layer, call)
+        return call(None, None, params)
+
+    def _call_handler(self, handling: Handling, ctx: object, method: object,
+                      params: Json) -> Any:
+        return super().dispatch(handling, params)
+
+    def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
+                    ctx: object, method: object, params: Json) -> Json:
+        """Call a middleware; ctx and method are what another one has passed on."""
+        ctx, method = handling.context(is_async=False), handling.request.method
+        call = partial(layer, ctx, method, params, call_next)
+        result = self.run_handler(handling, call)
+        if not isinstance(result, dict):
+            raise TypeError(f"middleware {name_of(layer)} returned no result")
+        return result
+
+    def handle_notification(self, method: str, params: Json, size: int) -> None:
+        super().handle_notification(method, params, size)
+        own = self.registry.methods.get(method)
+        if own is None or not method.startswith("notifications/"):
+            return
+        if not self.connection.backlog_full():
+            handling = Handling(self, self.peer)
+            job = partial(call_given, handling, own.signature, params)
+            self.connection.call_back(job, size + REQUEST_COST)
+
+
+class MoreServer(BaseServer):
+    """What a server has for its extensions, for completion, and for subscribers."""
+
+    _registry: MoreRegistry
+    _registry_class = MoreRegistry
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self._registry.declare(options.capabilities or {})
+
+    def completion(self, ref: str, argument: str) -> Callable[[F], F]:
+        """Register a function that completes an argument (server/utilities/completion).
+
+        ref: the name of a prompt, or a URI template.  The function is called with
+        `value`, the text so far, and with `context`, the other arguments as a dict, if
+        it has that parameter; it returns a list of str.
+        """
+        def add(fn: F) -> F:
+            signature = Signature(fn, CONTEXT_TYPES)
+            with self._registry.lock:
+                self._registry.completers[ref, argument] = signature
+            self._registry.offer("completions")
+            return fn
+
+        return add
+
+    def method(self, name: str, *, cacheable: bool = False) -> Callable[[F], F]:
+        """Register a handler for a request or a notification of your own.
+
+        A notification is what has a name that begins with "notifications/".  It gets
+        the params of the message as its parameters, or all of them as `params` if that
+        is its only one; others are ignored, and null is as if absent.
+
+        cacheable: its results may be cached as lists are, for `cache_ttl` seconds.
+
+        Raises:
+            TypeError: the protocol has this method.
+        """
+        if not isinstance(name, str) or name in METHOD_HANDLERS:
+            raise TypeError(f"method needs a name of your own, not {name!r}")
+
+        def add(fn: F) -> F:
+            own = OwnMethod(Signature(fn, CONTEXT_TYPES), cacheable)
+            with self._registry.lock:
+                self._registry.methods[name] = own
+            return fn
+
+        return add
+
+    def middleware(self, fn: F) -> F:
+        """Register fn(ctx, method, params, call_next) -> result around every handler.
+
+        call_next(ctx, method, params) calls the next middleware or the handler; call it
+        at most once.  It passes on changed params, but not a changed method.  The first
+        middleware registered is the outermost.  None is called for notifications, nor
+        for what the reader handles itself: the handshake, ping, subscriptions, the log
+        level.
+
+        A list that is computed, instead of registered:
+
+            @server.middleware
+            def computed(ctx, method, params, call_next):
+                if method == "prompts/list":
+                    names = [path.stem for path in FOLDER.iterdir()]
+                    return {"prompts": [{"name": name} for name in names]}
+                return call_next(ctx, method, params)
+
+        Server(capabilities={"prompts": {}}) declares prompts though none is registered.
+        """
+        require_sync(fn)
+        with self._registry.lock:
+            self._registry.middleware.append(fn)
+        return fn
+
+    def notify_resource_updated(self, uri: str) -> None:
+        """Notify the clients that have subscribed to this URI that it has changed."""
+        self._registry.publish(UPDATED, uri, UPDATED, {"uri": uri})
+
+
+@handles("resources/subscribe", "resources/unsubscribe")
+def handle_subscribe(handling: Handling, params: Json) -> Json:
+    uri = require_type(params.get("uri"), str, "uri")
+    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
+    request, subscriptions = handling.request, handling.peer.subscriptions
+    incoming = request.connection.incoming
+    wanted = request.method == "resources/subscribe"
+    with handling.session.registry.lock, request.connection.lock:
+        if wanted == (key in subscriptions):
+            return {}
+        if wanted:
+            incoming.check_room(besides=request.cost)
+            incoming.charge(cost)
+            subscriptions.add(key)
+        else:
+            incoming.charge(-cost)
+            subscriptions.remove(key)
+    return {}
+
+
+@handles("completion/complete")
+def handle_complete(handling: Handling, params: Json) -> Json:
+    ref = member(params, "ref", dict)
+    argument = member(params, "argument", dict)
+    field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
+    key = require_type(ref.get(field), str, f"ref.{field}")
+    name = require_type(argument.get("name"), str, "argument.name")
+    value = require_type(argument.get("value"), str, "argument.value")
+    context = member(member(params, "context", dict), "arguments", dict)
+    registry: Any = handling.session.registry
+    completers, lists = registry.completers, registry.lists
+    completer = completers.get((key, name)) or completers.get(FOR_ALL)
+    found = None
+    if completer:
+        given = {"value": value, "context": context, "ref": ref, "argument": argument}
+        found = call_given(handling, completer, given)
+    elif key not in {**lists["prompts"], **lists["resourceTemplates"]}:
+        raise invalid_params(f"Unknown prompt or template: {key:.200}",
+                             f"ref.{field}", "there is no such prompt or template")
+    return completion_of(handling, found)
+
+
+def completion_of(handling: Handling, found: Any) -> Json:
+    """The result for what a function returned: texts, or a dict of the wire."""
+    more: Json = {}
+    if found and isinstance(found, dict):
+        more = wire_fields(**found)
+        found = more["values"]
+    if is_text(found):
+        found = [found]
+    texts = [handling.text_of(value, "a completion") for value in found or ()]
+    has_more = len(texts) > MAX_COMPLETIONS
+    completion = {"total": len(texts), "hasMore": has_more, **more}
+    completion["values"] = texts[:MAX_COMPLETIONS]
+    return {"completion": completion}
+
+
+# -- 25. Coroutines --------------------------------------------------------------------
 # Chapter: asyncio, of both.
 #
 # How a thread and an event loop wait for each other.
@@ -8512,7 +8670,7 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                 raise RuntimeError("the event loop has ended") from None
 
 
-# -- 24. Coroutines of a server --------------------------------------------------------
+# -- 26. Coroutines of a server --------------------------------------------------------
 # Chapter: asyncio, of a server.
 # Adds: async def, async lifespan, run_async
 # Doors: the classes of a server and of its session; rows of tables (CONTEXT_TYPES).
@@ -8568,9 +8726,10 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         await asyncio.sleep(seconds)
         self.check_cancelled()
 
-    elicit, elicit_url = awaited(Context.elicit), awaited(Context.elicit_url)
-    sample, list_roots = awaited(Context.sample), awaited(Context.list_roots)
-    ask, ping = awaited(Context.ask), awaited(Context.ping)
+    elicit, sample = awaited(HandlerContext.elicit), awaited(HandlerContext.sample)
+    list_roots = awaited(HandlerContext.list_roots)
+    elicit_url, ask = awaited(MoreContext.elicit_url), awaited(MoreContext.ask)  # more
+    ping = awaited(MoreContext.ping)  # more
 
     async def _ask(self, questions: dict[str, Question[Any]],
                    timeout: float | None) -> Json:
@@ -8874,7 +9033,6 @@ def find_unwind(error: BaseException) -> BaseException | None:
 class AsyncSession(BaseServerSession):
     """Waits for the coroutines of handlers."""
 
-    contexts: ClassVar[dict[bool, Any]] = {False: Context, True: AsyncContext}
     lifespan: AsyncRuntime
 
     def await_value(self, value: Any, handling: Handling) -> Any:
@@ -8920,7 +9078,7 @@ class AsyncServer(BaseServer):
             self._lifespan.lent = None
 
 
-# -- 25. Files of our own --------------------------------------------------------------
+# -- 27. Files of our own --------------------------------------------------------------
 # Of chapter inside, or chapter trace.
 
 
@@ -8937,7 +9095,7 @@ def open_own(path: str, flags: int) -> int:
     raise PermissionError(f"{path} is not a file of yours")
 
 
-# -- 26. Inside an application ---------------------------------------------------------
+# -- 28. Inside an application ---------------------------------------------------------
 # Chapter: inside, of a server.
 # Adds: threaded, run_handler, listen
 # Doors: the classes of a server and of its session; rows of tables (ERROR_HINTS).
@@ -9190,7 +9348,7 @@ class Listener:
             self._sockets.discard(sock)
 
 
-# -- 27. Inside an application, of a client --------------------------------------------
+# -- 29. Inside an application, of a client --------------------------------------------
 # Chapter: inside, of parts II and III.
 # Doors: the classes of a session and of a Server in this process; began.
 #
@@ -9267,7 +9425,7 @@ class InsideClient(BaseClient):
     _hosted_class = UnthreadedServer
 
 
-# -- 28. Trace -------------------------------------------------------------------------
+# -- 30. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
 # Adds: trace, MCP_MIN_TRACE
 # Doors: taps.
@@ -9350,7 +9508,7 @@ def trace_of(connection: Connection) -> Trace | None:
 TAPS.append(trace_of)
 
 
-# -- 29. Turns of reading --------------------------------------------------------------
+# -- 31. Turns of reading --------------------------------------------------------------
 # Chapter: turns, of a server.
 # Doors: the classes of a connection, of its requests and of its pool.
 #
@@ -9596,13 +9754,13 @@ class TurnConnection(ServerConnection):
             self.clock.close()
 
 
-# -- 30. The server --------------------------------------------------------------------
+# -- 32. The server --------------------------------------------------------------------
 # Of part II.
 #
 # A server with its chapters.  A line that ends with the name of a chapter goes with it,
 # as does a paragraph that ends with "(chapter: ...)".
 
-__all__ += ["STRICT", "Server"]
+__all__ += ["STRICT", "Context", "Server"]
 
 # Options that make a server stricter: Server("name", **STRICT)
 STRICT: Json = {
@@ -9611,20 +9769,61 @@ STRICT: Json = {
 }
 
 
+class Context(
+        MoreContext,  # more
+        HandlerContext):
+    """What a handler can find out and do about the request that it serves.
+
+    A parameter annotated `Context` receives it:
+
+        @server.tool
+        def copy(paths: list[str], ctx: Context) -> str:
+            for path in ctx.track(paths):       # reports progress, stops if cancelled
+                ctx.info(f"copying {path}")     # a log message for the client
+            if ctx.elicit("Delete the originals?", bool).data: ...
+
+    Each call that talks to the client raises Cancelled when the client has cancelled
+    the request; while a server drains because its client is gone, one that asks raises
+    ConnectionClosed.  Usable from any thread; when the request has been answered,
+    progress and messages are dropped.
+
+    Methods that ask the client (elicit, sample, list_roots and others) block
+    until it has answered, or raise RequestTimeout after `timeout` seconds in which
+    neither an answer nor progress came, and after an hour in any case.  McpError: the
+    client did not declare the capability, or its answer does not fit; see
+    `client_capabilities`.  `key` names a question within its request, by default its
+    method and a number.
+
+    Where handlers run on a host's main loop, a question blocks that loop.
+
+    The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
+    those of ToolError and McpError, and the problems of arguments.
+    """
+
+
+CONTEXT_TYPES.append(Context)
+
+
 class ServerSession(
         StatelessSession,  # stateless
         AsyncSession,  # asyncio
         HostedSession,  # inside
+        MoreSession,  # more
         BaseServerSession):
     """A server's end of a connection, with all that this copy has."""
 
     connection_class = TurnConnection  # turns
+    contexts: ClassVar = {
+        False: Context,
+        True: AsyncContext,  # asyncio
+    }
 
 
 class Server(
         StatelessServer,  # stateless
         AsyncServer,  # asyncio
         InsideServer,  # inside
+        MoreServer,  # more
         BaseServer):
     """A server: register functions with the decorators, then call `run()`.
 
@@ -9669,11 +9868,13 @@ class Server(
     strict_results: what has no JSON form, such as NaN, is an error of the tool that
     returns it.  By default it is sent as text, NaN as null, and stderr says so once.
     page_size: entries on a page of any list.
-    capabilities: merged into those that are declared; False takes away one of them, as
-    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
     max_workers: handlers of a connection that run at once; more wait.
     max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
     drain_seconds: time for running handlers when the client hangs up.
+
+    capabilities: merged into those that are declared; False takes away one of them, as
+    in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
+    (chapter: more)
 
     threaded: False runs all `def` handlers on the serving thread, one after the other,
     as sqlite3, COM or Qt need it; `run` and `serve` can override this.
@@ -9708,7 +9909,7 @@ class Server(
                  website_url: str | None = None, icons: list[Json] | None = None,
                  instructions: str | None = None,
                  threaded: bool = True,  # inside
-                 capabilities: Json | None = None,
+                 capabilities: Json | None = None,  # more
                  page_size: int = 1000, max_workers: int = 64,
                  cache_ttl: float = 0.0,  # stateless
                  cache_scope: str = "private",  # stateless
@@ -9773,7 +9974,7 @@ class Server(
         session.run()
 
 
-# -- 31. The client --------------------------------------------------------------------
+# -- 33. The client --------------------------------------------------------------------
 # Of part III.
 #
 # A client with its chapters.  A line that ends with the name of a chapter goes with it,
@@ -9889,7 +10090,7 @@ class Client(
             """For `async with` to come to __aenter__."""  # asyncio
 
 
-# -- 32. Coroutines of a client --------------------------------------------------------
+# -- 34. Coroutines of a client --------------------------------------------------------
 # Chapter: asyncio, of a client.
 # Doors: the class of a session; began, answer.
 #
@@ -10171,7 +10372,7 @@ class AsyncClient:
                 task.cancel()
 
 
-# -- 33. Familiar names ----------------------------------------------------------------
+# -- 35. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
 # Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
@@ -10272,7 +10473,7 @@ FOREIGN_PACKAGES = {"mcp", "mcp_types", "fastmcp"}
 
 def is_foreign(cls: Any) -> bool:
     """True if a class, or a base of it, is of another MCP library."""
-    return any(package in FOREIGN_PACKAGES for package, _ in packages_of(cls))
+    return bool(FOREIGN_PACKAGES & packages_of(cls))
 
 
 def refuse_foreign_context(reader: HintReader, hint: Any) -> None:
@@ -10471,10 +10672,10 @@ def taken(options: Json, names: Iterable[str]) -> Json:
 class FamiliarReader(HintReader):
     """Reads hints as pydantic does: `bytes` are the UTF-8 of a text."""
 
-    def _class(self, cls: Any, args: Any) -> Schema:
-        if cls is bytes:
+    def read(self, hint: Any) -> Schema:
+        if hint is bytes:
             return Schema({"type": "string", "format": "binary"}, str.encode)
-        return super()._class(cls, args)
+        return super().read(hint)
 
     def object(self, parts: Iterable[Part], make: Any = None) -> Schema:
         return super().object(map(with_text_default, parts), make)
@@ -11020,7 +11221,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
         return found
 
 
-# -- 34. Command line ------------------------------------------------------------------
+# -- 36. Command line ------------------------------------------------------------------
 # Chapter: cli, of both.
 # Adds: main
 #
@@ -11602,6 +11803,7 @@ ABOUT = {  # what --help says of them
     "client": "starting a server; the same methods from the other side",
     "stateless": "the revision 2026-07-28",
     "schemas": "JSON Schema beyond what type hints need",
+    "more": "completion, middleware, methods of your own, subscriptions",
     "asyncio": "`async def` handlers, AsyncContext, run_async, AsyncClient",
     "turns": "faster calls; reports of handlers that do not end",
     "inside": "within an application: run_handler, threaded=False, listen",

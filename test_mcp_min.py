@@ -112,8 +112,10 @@ if mcp_min.ABSENT:
 from mcp_min import (
     AsyncClient, AsyncContext, Cancelled, Client, ConnectionClosed, Context, Elicited,
     EmbeddedResource, Field, Image, McpError, Message, RequestTimeout, ResourceLink,
-    SchemaError, Server, Signature, Text, ToolError, UriTemplate, ValidationError,
+    SchemaError, Server, Signature, Text, ToolError, ValidationError,
     load_config, output_schema_of, to_json_data, validate)
+
+UriTemplate = mcp_min.MoreTemplate if "schemas" in PARTS else mcp_min.UriTemplate
 
 # ======================================================================================
 # Helpers: waiting, raw connections, transcripts
@@ -755,10 +757,11 @@ def zoo(**options):
     def sign() -> str:
         return "open"
 
-    @server.completion("greet", "name")
     def names(value: str):
         return [name for name in ("Ada", "Alan") if name.startswith(value)]
 
+    if "more" in PARTS:
+        server.completion("greet", "name")(names)
     return server
 
 
@@ -1043,7 +1046,7 @@ class Test4Threads(unittest.TestCase):
                     self.assertEqual(result["content"][0]["text"], text)
         client.fence()
 
-    @needs("asyncio", "inside")
+    @needs("asyncio", "inside", "more")
     def test_with_few_threads_each_request_gets_a_result_or_an_error(self):
         """None is silent, in a session and without; pings are answered, and serve()
         ends.  Fails (nothing more comes) if a job waits for a thread that no one can
@@ -1595,7 +1598,7 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
         self.assertLessEqual({*server.began.queue}, {1, 2, "wait"})
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_a_batch_of_the_first_revisions_gets_one_array_of_responses(self):
         for revision in LEGACY[:2]:
             with self.subTest(revision):
@@ -1615,6 +1618,7 @@ class Test7Connection(unittest.TestCase):
                     < batch 1 -32600 | 2 {}
                     """)
 
+    @needs("more")
     def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
         """Fails if its handlers run one by one, or a batch that has become complete by
         a cancellation is not sent."""
@@ -1962,6 +1966,7 @@ class Test7Connection(unittest.TestCase):
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
+    @needs("more")
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
         be as large as the line."""
@@ -2024,7 +2029,7 @@ class Test7Amounts(unittest.TestCase):
             < 1 {"isError": false}
             """, era="legacy", fits="i" * 65536, long="i" * 65537)
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_subscriptions_are_charged_until_they_end(self):
         """Also the values of the URIs of a stream.  Fails (nothing is refused) if a
         subscription or a stream is free, or (the last is refused) if one that has ended
@@ -2690,6 +2695,7 @@ class Test9Handshake(unittest.TestCase):
                     > notifications/initialized
                     """, asked=asked, agreed=agreed)
 
+    @needs("more")
     def test_a_second_initialize_leaves_what_is_in_flight_as_it_was_agreed(self):
         """Fails (the first call has a link, which its revision has not) if both share
         what was agreed.  A bad one changes nothing; changes are told after the next
@@ -2741,7 +2747,7 @@ class Test9Handshake(unittest.TestCase):
             > 12 tools/list                                 < 12 {"tools": "..."}
             """)
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_initialize_and_discover_describe_the_server(self):
         icons = [{"src": "data:,x", "mimeType": "image/png", "sizes": ["any"]}]
         server = Server("s", version="1.2", title="The S", description="Does s.",
@@ -2775,6 +2781,7 @@ class Test9Handshake(unittest.TestCase):
     @needs("stateless")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "Notification types the server does not support are omitted.")
+    @needs("more")
     def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
         server = Server("s", capabilities={
             "logging": False, "resources": {"subscribe": False}})
@@ -2816,6 +2823,7 @@ class Test9Stateless(unittest.TestCase):
     @clause("2026-07-28/server/discover", "Servers **MUST** implement it.")
     @clause("2026-07-28/basic/index",
             "The `result` **MUST** include a `resultType` field")
+    @needs("more")
     @clause("2026-07-28/server/utilities/caching", "`ttlMs`")
     @both_eras
     def test_results_have_their_type_and_how_long_they_may_be_cached(self, era):
@@ -2925,6 +2933,7 @@ class Test9Stateless(unittest.TestCase):
             "**MUST** send `notifications/subscriptions/acknowledged` as the first")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "**MUST NOT** send notification types the client has not explicitly")
+    @needs("more")
     def test_each_stream_gets_the_notifications_that_it_requested(self):
         """Until it is cancelled; then the server keeps no subscriber.  Looks inside."""
         server = zoo(max_workers=1)
@@ -3014,6 +3023,7 @@ class Test9Stateless(unittest.TestCase):
 
     # -- notifications of changes ------------------------------------------------------
 
+    @needs("more")
     def test_a_change_of_a_list_is_sent_only_if_that_was_declared(self):
         declared = {"tools": {"listChanged": True}}
         for capabilities, expected in (
@@ -3022,6 +3032,7 @@ class Test9Stateless(unittest.TestCase):
             play(server, "< fence\n! change\n< " + expected, era="legacy",
                  change=lambda server=server: server.add_tool(lambda: None, name="t"))
 
+    @needs("more")
     @clause("2025-11-25/server/resources", "notifications/resources/updated")
     def test_a_change_is_told_once_to_each_subscriber(self):
         """A session and streams of one connection, also if each has asked twice."""
@@ -3338,6 +3349,7 @@ class Test10TypeHints(unittest.TestCase):
                     self.assertEqual(error is None, default is None or hint in (
                         Any, Optional[int]))
 
+    @needs("schemas")
     def test_a_parameter_without_a_schema_is_refused_by_name(self):
         def by_position(x, /): ...
         def with_args(*args): ...
@@ -3395,6 +3407,7 @@ class Test10TypeHints(unittest.TestCase):
                 else:
                     self.assertEqual(parameter_schema(hint), schema)
 
+    @needs("schemas")
     def test_the_schema_of_a_result_describes_what_to_json_data_returns(self):
         """A result that is no object is wrapped into one; some hints have no schema."""
         def unknown() -> "pandas.DataFrame": ...  # noqa: F821
@@ -3561,6 +3574,7 @@ class Test10Signature(unittest.TestCase):
         Signature(function(Spot)).bind(arguments)
         self.assertEqual(arguments, {"x": {"x": 1}})
 
+    @needs("schemas")
     def test_descriptions_come_from_the_docstring_or_else_from_annotated(self):
         def fn(a: int, b: Annotated[str, "B."], c: Annotated[str, "The c."], d: int):
             """Do a thing.
@@ -3791,6 +3805,7 @@ class Test10Pydantic(unittest.TestCase):
 class Test10Jsonable(unittest.TestCase):
     """`to_json_data` turns the result of a handler into what JSON can hold."""
 
+    @needs("schemas")
     def test_each_value_has_one_json_form(self):
         plain = type("Plain", (), {  # no dataclass, but it has hints
             "__annotations__": {"a": int, "missing": str}, "a": 1, "_private": 2})
@@ -3835,6 +3850,7 @@ class Test10Jsonable(unittest.TestCase):
             with self.subTest(text), self.assertRaisesRegex(TypeError, text):
                 to_json_data(value, strict=True)
 
+    @needs("schemas")
     def test_a_result_becomes_text_or_is_shown_if_it_does_not_fit_its_hint(self):
         server = Server("s")
         for name, hint, value, is_error, text in (
@@ -3888,6 +3904,7 @@ OTHER_URIS = {  # template: URIs that do not match, or whose variables are unsaf
 class Test10UriTemplate(unittest.TestCase):
     """A template (a part of RFC 6570) finds the variables of a URI."""
 
+    @needs("schemas")
     def test_a_uri_matches_with_its_variables_or_not_at_all(self):
         rows = [*MATCHING_URIS, *((template, uri, None) for template, uris in
                                   OTHER_URIS.items() for uri in uris)]
@@ -3895,6 +3912,7 @@ class Test10UriTemplate(unittest.TestCase):
             with self.subTest(template=template, uri=uri):
                 self.assertEqual(UriTemplate(template).match(uri), variables)
 
+    @needs("schemas")
     def test_the_time_to_match_does_not_grow_with_the_number_of_variables(self):
         """Fails if the variables do not match atomically: each takes ten seconds."""
         uri = "w://" + "-," * 1500 + "/"
@@ -4213,7 +4231,7 @@ class Test11AsyncHandlers(unittest.TestCase):
                 self.assertEqual(client.call_tool("work").text,
                                  "step def later now True")
 
-    @needs("inside")
+    @needs("inside", "more")
     def test_all_def_handlers_of_a_host_run_on_its_thread(self):
         """One may read a resource; middleware runs there, too; coroutines on the event
         loop.  Fails (by a timeout) if the thread waits for itself."""
@@ -4248,7 +4266,7 @@ class Test11Unthreaded(unittest.TestCase):
     """`threaded=False`: all handlers run on the thread that serves; under
     `Client(server)` on the thread that waits for a result."""
 
-    @needs("asyncio")
+    @needs("asyncio", "more")
     @unittest.skipUnless(sqlite3, "this Python has no sqlite3")
     @both_eras
     def test_a_client_of_the_server_needs_nothing_else(self, era):
@@ -4680,6 +4698,7 @@ class Test11Questions(unittest.TestCase):
 
     # -- in a session ------------------------------------------------------------------
 
+    @needs("more")
     @clause("2025-11-25/client/elicitation", "elicitation/create")
     def test_in_a_session_the_server_asks_by_request(self):
         server = shop()
@@ -4715,6 +4734,7 @@ class Test11Questions(unittest.TestCase):
 
     @clause("2025-11-25/basic/lifecycle",
             "Implementations **SHOULD** establish timeouts for all sent requests")
+    @needs("more")
     def test_a_question_without_an_answer_times_out(self):
         def ask(ctx: Context):
             for question in (
@@ -4737,6 +4757,7 @@ class Test11Questions(unittest.TestCase):
 
     @clause("2026-07-28/client/elicitation",
             "limited to flat objects with primitive properties only")
+    @needs("schemas", "more")
     def test_a_form_is_flat(self):
         """What it cannot ask for, and what is no URL, fails before anything is sent."""
         @dataclasses.dataclass
@@ -4775,6 +4796,7 @@ class Test11Questions(unittest.TestCase):
 
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
+    @needs("more")
     def test_a_client_is_asked_only_what_it_declared(self):
         play(shop(), """
             > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}   < 0 {}
@@ -4843,6 +4865,7 @@ class Test11Questions(unittest.TestCase):
             "**SHOULD** ignore any information it does not recognize or need.")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**SHOULD** respond with a new `InputRequiredResult` requesting the")
+    @needs("more")
     def test_without_a_session_the_handler_is_replayed_with_the_answers(self):
         """Some may be missing.  Without a state, some or all are taken, as the official
         suite sends them."""
@@ -4879,7 +4902,7 @@ class Test11Questions(unittest.TestCase):
             < 9 {"structuredContent": {"roots": {"roots": []}, "note": "..."}}
             """ % {"order": ORDER, "red": RED, "medium": MEDIUM}, era="modern")
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_an_invalid_answer_in_a_session(self):
         """It is not asked again; a handler may catch the error."""
         play(shop(), """
@@ -4901,6 +4924,7 @@ class Test11Questions(unittest.TestCase):
             "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**MUST NOT** send an `inputRequests` that the client has not declared")
+    @needs("more")
     def test_a_request_must_declare_the_capability_to_answer(self):
         """Capabilities of another request or of the session do not count.  A question
         without a key gets one."""
@@ -5190,6 +5214,7 @@ class Test12Tools(unittest.TestCase):
                             input_schema={"type": "object"})
             play(server, '> 1 call give\n< 1 %s' % json.dumps(result), era)
 
+    @needs("more")
     def test_a_decorator_returns_its_function_and_refuses_anything_else(self):
         """An object that can be called has the name of its class."""
         class Plane:
@@ -5412,7 +5437,7 @@ class Test12Lists(unittest.TestCase):
                 "arguments": [{"name": "code", "required": True},
                               {"name": "language", "required": False}]}])
 
-    @needs("stateless", "inside")
+    @needs("stateless", "inside", "more", "schemas")
     def test_what_cannot_work_is_told_when_it_is_made(self):
         """It leaves nothing behind.  (A capability may be true.)"""
         async def values():
@@ -5501,6 +5526,7 @@ class Test12Lists(unittest.TestCase):
                 result = client.call_tool(tool, raise_on_error=False)
                 self.assertRegex(result.text, hint)
 
+    @needs("more")
     @clause("2025-11-25/server/utilities/completion", "Maximum 100 items per response")
     @both_eras
     def test_completion(self, era):
@@ -5581,6 +5607,7 @@ class Test12Limits(unittest.TestCase):
             odd = client.call_tool("odd", raise_on_error=False)
             self.assertIn("expected number, got null", odd.text)
 
+    @needs("more")
     def test_the_responses_to_a_batch_are_limited(self):
         server, all_run = Server("s"), threading.Barrier(4)
 
@@ -5616,6 +5643,7 @@ class Test12Limits(unittest.TestCase):
 class Test12Extras(unittest.TestCase):
     """Middleware, finite streams, and methods of one's own."""
 
+    @needs("more")
     def test_only_a_method_that_is_named_as_one_is_a_notification(self):
         """Fails (it runs without the middleware) if every method may be notified.  One
         that has no function yet is not declared, and a completion neither."""
@@ -5635,6 +5663,7 @@ class Test12Extras(unittest.TestCase):
         wait_until(lambda: len(ran) == 2)
         self.assertEqual(sorted(ran), ["told", "wiped"])
 
+    @needs("more")
     @both_eras
     def test_middleware_wraps_every_handler(self, era):
         """What it does to a result does not last.  If it forgets to return one, that is
@@ -5690,6 +5719,7 @@ class Test12Extras(unittest.TestCase):
     @needs("stateless")
     @clause("2025-11-25/basic/utilities/ping",
             "Either the client or server can initiate a ping")
+    @needs("more")
     def test_a_handler_may_ping_its_client(self):
         def check(ctx: Context, timeout: float = 10) -> str:
             error = raised(ctx.ping, timeout=timeout)
@@ -5705,7 +5735,7 @@ class Test12Extras(unittest.TestCase):
             > 3 modern call check   < 3 = "McpError -32601"
             """)
 
-    @needs("stateless", "asyncio")
+    @needs("stateless", "asyncio", "more")
     def test_a_notification_of_ones_own(self):
         """It gets the parameters, or all of them as `params`, and a Context that can
         send, but neither ask nor report progress; an error in it harms nothing."""
@@ -5743,7 +5773,7 @@ class Test12Extras(unittest.TestCase):
                     (1, None, False, {}), {"y": [2]}, McpError, McpError, {"y": 3}])
             self.assertIn("ValueError: broken", stderr.getvalue())
 
-    @needs("inside")
+    @needs("inside", "more")
     def test_notifications_whose_handlers_are_behind_are_dropped(self):
         """Fails if they fill memory while a handler runs, threaded or not."""
         def check(threaded):
@@ -6106,14 +6136,15 @@ def everything(**options):
         return [Message("assistant", "who are you?"),
                 Message("user", ctx.elicit("your name?", OBJECT).content["name"])]
 
-    @server.completion("review", "language")
     def languages(value: str, context: dict):
         known = ["python", "perl", "pascal", "ruby", context.get("code", "")]
         return [word for word in known if word.startswith(value)]
 
-    server.completion("note://{name}", "name")(
-        lambda value: [f"{value}{number:03}" for number in range(150)])
-    server.method("acme/echo")(lambda params: {"echo": params.get("word")})
+    if "more" in PARTS:
+        server.completion("review", "language")(languages)
+        server.completion("note://{name}", "name")(
+            lambda value: [f"{value}{number:03}" for number in range(150)])
+        server.method("acme/echo")(lambda params: {"echo": params.get("word")})
     return server, effects
 
 
@@ -6441,6 +6472,7 @@ class Test14Client(unittest.TestCase):
         self.addCleanup(self.session.__exit__)
         self.client = self.session.client
 
+    @needs("schemas", "more")
     @both_eras
     def test_data_and_text_of_every_form_of_result(self, era):
         oslo = {"city": "Oslo", "days": 3}
@@ -6575,6 +6607,7 @@ class Test14Client(unittest.TestCase):
 
     @clause("2026-07-28/client/elicitation",
             "Clients **SHOULD** validate all responses against the provided schema")
+    @needs("more")
     @both_eras
     def test_what_a_handler_returns_is_the_answer(self, era):
         """Only True is consent to a URL; content that is invalid is not sent.  The
@@ -6623,7 +6656,7 @@ class Test14Client(unittest.TestCase):
             if "schemas" in PARTS:
                 self.assertIn("name: expected string, got 7", stderr.getvalue())
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_a_completion_function_can_ask_the_user_only_in_the_legacy_era(self):
         @self.session.server.completion("review", "code")
         def complete_code(value: str, ctx: Context):
@@ -6786,6 +6819,7 @@ class Test14AsyncClient(unittest.TestCase):
             asyncio.run(main())
             gone(int(re.findall(r"\d+", str(story))[0]))
 
+    @needs("more")
     def test_a_subscription_is_cancelled_with_its_task_and_not_by_its_end(self):
         """Fails (the second verb waits for the first) if only calls are cancelled."""
         self.server.resource("s://x")(lambda: "x")
@@ -9711,12 +9745,14 @@ class TestBothEras(unittest.TestCase):
     """Every feature has the same outcome in both eras, for the caller and for the
     handlers of the server."""
 
+    @needs("more")
     @both_eras
     def test_every_feature_has_the_same_outcome(self, era):
         for name, use, expected in FEATURES:
             with Session(era) as session, self.subTest(name):
                 self.assertEqual(use(session), expected)
 
+    @needs("more")
     @both_eras
     def test_every_call_has_the_same_result(self, era):
         with Session(era) as session:
@@ -9868,7 +9904,7 @@ server.run()
 class TestOwnNotifications(unittest.TestCase):
     """Notifications of the user's own at the end of a connection."""
 
-    @needs("asyncio")
+    @needs("asyncio", "more")
     def test_all_that_came_before_the_end_are_handled_within_the_lifespan(self):
         """On every kind of thread.  Fails if the end of the input overtakes them."""
         line = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"n":%d}}\n'
@@ -9897,6 +9933,7 @@ class TestOwnNotifications(unittest.TestCase):
                 server.serve(io.BytesIO(lines), io.BytesIO())
                 self.assertEqual(seen, [0, 1, 2, 3, 4, "left"])
 
+    @needs("more")
     def test_one_that_comes_as_the_client_closes_is_handled_too(self):
         """Where its thread is that of the client.  Fails (it waits for ever) if what
         came last is dropped."""
@@ -9916,6 +9953,7 @@ class TestOwnNotifications(unittest.TestCase):
 class TestLocks(unittest.TestCase):
     """The order in which the docstring lists the locks."""
 
+    @needs("more")
     def test_every_lock_is_listed_and_taken_in_that_order(self):
         """While both ends use everything, in both eras.  Fails if the table lacks one,
         or if one is taken while a later one is held.  Looks inside."""
@@ -9981,7 +10019,7 @@ class TestRaces(unittest.TestCase):
         switching.__enter__()
         self.addCleanup(switching.__exit__, None, None, None)
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_threads_that_subscribe_at_once_share_one_stream(self):
         """Fails if the stream of a resource is looked up and replaced in two steps."""
         server, _ = everything()
@@ -10157,6 +10195,7 @@ class TestRaces(unittest.TestCase):
             self.assertEqual(client.call_tool("echo", {"word": "alive"}).text, "alive")
         self.assertEqual(stderr.getvalue(), "")
 
+    @needs("more")
     def test_close_while_other_threads_use_every_method(self):
         """Fails (another exception, a thread that hangs) if a method does not expect
         that the connection may be closed at any moment."""
@@ -10222,6 +10261,7 @@ class TestRaces(unittest.TestCase):
             self.assertEqual(results, [True] * 8)
         self.assertEqual(str(story).count("+"), 2)
 
+    @needs("more")
     @both_eras
     def test_notifications_are_sent_while_listeners_come_and_go(self, era):
         """Fails (a missing update, a RuntimeError in the loop) if the set of listeners
@@ -10437,6 +10477,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             "Missing required arguments: `-32602` (Invalid params)")
     @clause("2025-11-25/server/utilities/completion",
             "Missing required arguments: `-32602` (Invalid params)")
+    @needs("more")
     @both_eras
     def test_invalid_params_name_the_field_and_the_issue(self, era):
         server = zoo()
@@ -10485,7 +10526,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             """, era="legacy")["text"]
         self.assertRegex(text, r"(?s)\bitems\b.*\n.*\border\b.*\n.*\bb\b")
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_null_is_as_good_as_absent(self):
         server = zoo()
         server.add_tool(lambda: "now", name="now")
@@ -10554,6 +10595,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             "**MUST** include the `elicitationId` established in the original")
     @clause("2026-07-28/changelog",
             "the `elicitationId` field of URL mode elicitation requests")
+    @needs("more")
     def test_the_id_that_a_handler_gives_a_url_question_is_the_one_sent(self):
         def visit(ctx: Context) -> str:
             answer = ctx.elicit_url("Sign in", "https://x.io", elicitation_id="mine",
@@ -10623,7 +10665,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 < {"id": null, "error": {}}
                 """ % {"v": value})
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_skills(self):
         """The recipe in the documentation of `Server.method`, for the extension
         `io.modelcontextprotocol/skills` (SEP-2640)."""
@@ -10699,6 +10741,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
     @needs("stateless")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "clients **MUST** use this field to correlate")
+    @needs("more")
     def test_a_stream_of_the_users_own_is_told_to_the_message_handler(self):
         server, told = zoo(), queue.Queue()
         with Client(server, mode=MODERN, message_handler=told.put) as client:
@@ -10725,6 +10768,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
     @needs("stateless")
     @clause("2025-06-18/client/elicitation",
             "The schema is restricted to these primitive types")
+    @needs("more")
     def test_a_form_asks_only_for_what_its_revision_has(self):
         text, titled = {"type": "string"}, {"const": "x", "title": "X"}
         rows = [  # the first revision that has it, or None; the field
@@ -10785,6 +10829,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         self.assertEqual(response["error"]["data"]["field"], "messages")
         self.assertEqual(len(asked), 2)
 
+    @needs("more")
     def test_older_revisions_get_text_for_content_that_they_do_not_have(self):
         """A link is told as text before 2025-06-18, audio before 2025-03-26."""
         server = Server("s")
@@ -10907,6 +10952,7 @@ class TestTasks(unittest.TestCase):
         stream.cancel()
         return task
 
+    @needs("more")
     def test_a_call_of_a_client_that_knows_tasks(self):
         pushed = queue.Queue()
         with Client(self.server, mode=MODERN, capabilities=self.DECLARED,
@@ -10928,6 +10974,7 @@ class TestTasks(unittest.TestCase):
             self.assertEqual(result["resultType"], "complete")
             self.assertEqual(client.request("tasks/get", known)["status"], "cancelled")
 
+    @needs("more")
     def test_a_call_of_a_client_that_does_not(self):
         with Client(self.server, mode=MODERN) as client:
             self.assertEqual(client.call_tool("bake").text, "plain")
@@ -11493,6 +11540,7 @@ class TestReference(unittest.TestCase):
             self.assertEqual(client.call_tool("stock", {"item": "salt"}).data, 4)
         self.assertEqual(ended, [True])
 
+    @needs("more")
     def test_schemas_by_hand_and_computed_lists(self):
         server = Server("raw", capabilities={"prompts": {}})
         recipe(Server.tool, "server.tool(lambda", server=server)
@@ -11612,7 +11660,7 @@ class TestHouse(unittest.TestCase):
         defined = collections.defaultdict(list)
         for name, line in self.defined(self.tree.body):
             defined[name].append(place(line))
-        self.assertEqual(defined["Server"] + defined["Client"], [(4, 30), (4, 31)])
+        self.assertEqual(defined["Server"] + defined["Client"], [(4, 32), (4, 33)])
         self.assertEqual([(node.id, node.lineno) for node in self.nodes
                           if isinstance(node, ast.Name) and node.id in defined
                           and not any(allowed(node, *known)
@@ -11916,7 +11964,7 @@ class TestTypes(unittest.TestCase):
         self.assertEqual(found, wrong, done.stdout + done.stderr)
 
 
-CHAPTERS = {"stateless", "schemas", "asyncio", "turns", "inside", "trace"}
+CHAPTERS = {"stateless", "schemas", "more", "asyncio", "turns", "inside", "trace"}
 COPIES = ("", "--server --core", "--server --core --with stateless", "--server",
           "--client --core", "--client", "--lean --core", "--lean")
 
@@ -12020,8 +12068,9 @@ class TestVendor(unittest.TestCase):
         self.assertEqual(told, "")
         told = self.run_in("core", textwrap.dedent("""
             import os, sys
+            from datetime import date
             from typing import Literal
-            from mcp_min import Client, Server
+            from mcp_min import Client, Context, Server
             os.environ["MCP_MIN_TRACE"] = "stderr"
             sys.stderr = sys.stdout
 
@@ -12035,8 +12084,15 @@ class TestVendor(unittest.TestCase):
                 def __aenter__(self): ...
                 def __aexit__(self, *exc): ...
             def dictionary(keys: dict[Literal["a"], int]): ...
+            def dated(day: date): ...
+            def asking(ctx: Context): ctx.ask({})
+            asking_server = Server("s")
+            asking_server.tool(asking)
             for use in (lambda: Server("s").tool(handler),
                         lambda: Server("s").tool(dictionary),
+                        lambda: Server("s").tool(dated),
+                        lambda: Server("s").add_resource("x://{+path}", print),
+                        lambda: Client(asking_server).connect().call_tool("asking"),
                         lambda: Server("s").tool(modelled),
                         lambda: Client(foreign).connect().call_tool("content"),
                         Client(Server("s", lifespan=lambda _: Lifespan())).connect):
@@ -12045,8 +12101,8 @@ class TestVendor(unittest.TestCase):
                 except Exception as error:
                     print(error)
             """))
-        for name in ("async def", "propertyNames", "pydantic", "mcp", "async lifespan",
-                     "MCP_MIN_TRACE"):
+        for name in ("async def", "propertyNames", "hint date", "{?x,y}", "ask",
+                     "pydantic", "mcp", "async lifespan", "MCP_MIN_TRACE"):
             self.assertIn(f"{name}: this copy of mcp_min was made without", told)
 
     def test_each_copy_calls_a_tool(self):
@@ -12069,7 +12125,7 @@ class TestVendor(unittest.TestCase):
             folder = self.folder / f"with {chapter}"
             for end in "server", "client":
                 given = ["--with", chapter] if chapter else []
-                if end == "client" and chapter in ("turns", "inside"):
+                if end == "client" and chapter in ("turns", "more", "inside"):
                     given = []
                 self.vendor(folder / end, "--" + end, "--core", *given)
             (folder / "server" / "program.py").write_text(program + "server.run()")
@@ -12158,7 +12214,7 @@ class TestVendor(unittest.TestCase):
         self.assertIn(hashlib.sha256(path.read_bytes()).hexdigest(), told)
         small = "--server", "--core", "--with", "stateless"
         told = self.vendor(folder, *small, status=2)
-        for words in ("removed would be: client, schemas, asyncio, turns, inside, conf",
+        for words in ("removed would be: client, schemas, more, asyncio, turns, inside",
                       "added: nothing; to keep them: mcp_min.py vendor FOLDER --core"):
             self.assertIn(words, told)
         self.vendor(folder, *small, "--force")
@@ -12242,7 +12298,8 @@ class TestVendor(unittest.TestCase):
         for options, has in (
                 ("", mcp_min.PARTS), ("--client --core", "client"),
                 ("--core --with stateless,trace", "server client stateless trace"),
-                ("--without stateless", "server client schemas asyncio turns inside config trace"),
+                ("--without stateless",
+                 "server client schemas more asyncio turns inside config trace"),
                 ("--without names", mcp_min.PARTS.replace(" names", "")),
                 ("--lean", mcp_min.PARTS.replace(" names cli", ""))):
             self.vendor(self.folder / "choice", *options.split(), "--force")
@@ -12341,7 +12398,7 @@ class TestVendor(unittest.TestCase):
         commented = source.replace(place, "\n\n\n# Read by part IV, too.\n" + place)
         for end in "server", "client":
             self.assertIn("class Outbox", mcp_min.vendored(commented, [end]))
-        self.assertIn("\nleft out: server, turns, inside, names, cli\n",
+        self.assertIn("\nleft out: server, more, turns, inside, names, cli\n",
                       self.vendor(self.folder / "said", "--client"))
 
     def test_the_readme_has_the_sha256_of_each_copy(self):

@@ -3516,8 +3516,9 @@ def packages_of(cls: Any) -> set[str]:
 
 def refuse_packages(cls: Any) -> None:
     """Raise TypeError for a class of a package that this copy does not know."""
-    for package in packages_of(cls) & LEFT_OUT.keys():
-        raise TypeError(left_out(package))
+    if LEFT_OUT:
+        for package in packages_of(cls) & LEFT_OUT.keys():
+            raise TypeError(left_out(package))
 
 
 # Each is called with the reader and a hint, and returns its Schema, or None.
@@ -4907,7 +4908,6 @@ class BaseServerSession(Session):
     """
 
     connection_class: type[ServerConnection] = ServerConnection
-    peer_class: type[Peer] = Peer
     contexts: ClassVar[dict[bool, Any]] = {}
     threaded = True
 
@@ -4924,7 +4924,7 @@ class BaseServerSession(Session):
         pool = make.pool_class("mcp worker", max_workers or self.options.max_workers)
         self.connection = make(
             self, reader, writer, own_input=own_input, pool=pool, **limits)
-        self.peer = self.peer_class(self.registry, self.connection)
+        self.peer = self.new_peer({})
 
     # -- its life
 
@@ -5007,6 +5007,10 @@ class BaseServerSession(Session):
         """The client as a request sees it."""
         return request.peer
 
+    def new_peer(self, params: Json) -> Peer:
+        """The client that sends `initialize` with these parameters."""
+        return Peer(self.registry, self.connection)
+
     def dispatch(self, handling: Handling, params: Json) -> Any:
         """Call the handler of a request."""
         method = handling.request.method
@@ -5068,7 +5072,7 @@ class BaseServerSession(Session):
 def handle_initialize(handling: Handling, params: Json) -> Json:
     session = handling.session
     # A new one: what is in flight goes on as the old one has agreed.
-    peer = session.peer_class(session.registry, session.connection)
+    peer = session.new_peer(params)
     peer.subscriptions = session.peer.subscriptions  # the connection is charged them
     result = peer.describe(params)
     session.registry.forget(session.peer)  # it is told nothing more
@@ -8385,7 +8389,7 @@ class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
 
 
 class EarlyPeer(Peer):
-    """A client that may be of the first revisions."""
+    """A client of the first revisions."""
 
     def finalize(self, method: str, result: Json) -> Json:
         if self.version < ALL_CONTENT_SINCE and method in METHODS:
@@ -8442,7 +8446,11 @@ class MoreSession(BaseServerSession):
     """Calls the user's middleware, and handlers of notifications."""
 
     registry: MoreRegistry
-    peer_class = EarlyPeer
+
+    def new_peer(self, params: Json) -> Peer:
+        if str(params.get("protocolVersion")) < ALL_CONTENT_SINCE:
+            return EarlyPeer(self.registry, self.connection)
+        return super().new_peer(params)
 
     def allows_batches(self) -> bool:
         version = self.peer.version

@@ -199,8 +199,8 @@ message is validated before a handler sees it, each request gets one response, a
 is no eval, no pickle and no shell.  This part reaches for the streams that it is given
 and, for a traceback, the source of a handler.
 
-MCP_MIN_TRACE, in the environment, names a file for all that crosses, secrets included;
-`trace=False` ignores it.  (chapter: trace)
+MCP_MIN_TRACE, in the environment, is "stderr" or names a file for all that crosses,
+secrets included; `trace=False` ignores it.  (chapter: trace)
 
 An event loop makes a pair of sockets for itself.  (chapter: asyncio)
 
@@ -647,10 +647,10 @@ UNESCAPED = "\n\t\u200d\xa0\u3000"
 
 def escape_control(text: str) -> str:
     """The text with control characters, and marks that reverse it, made visible."""
+    if text.isprintable():
+        return text
     hidden = {char for char in text if not char.isprintable()} - {*UNESCAPED}
-    for char in hidden:
-        text = text.replace(char, ascii(char)[1:-1])
-    return text
+    return text.translate({ord(char): ascii(char)[1:-1] for char in hidden})
 
 
 # -- 3. Messages -----------------------------------------------------------------------
@@ -681,6 +681,9 @@ MAX_ID = 1 << 16  # characters of an id or a token, because we store and return 
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 MARKS = (b"[", b"{", b"]", b"}", b",", b":")
 NOT_STRUCTURE = bytes(set(range(256)) - {*b"".join(MARKS), ord('"')})
+RESULT_FIRST = re.compile(rb'\s*\{\s*"result"')  # as some write it
+LINE_END = re.compile(
+    rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*\}\s*$')
 LINE_START = re.compile(
     rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*'
     rb'(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*,\s*"(result|error|method)"')
@@ -1048,19 +1051,29 @@ def read_chunks(stream: ByteStream) -> Iterator[bytes]:
 def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
     """Yield lines without their newlines; only one thread at a time may iterate.
 
-    Each byte is looked at once, even if a line arrives in many chunks.  At most `limit`
-    + 1 bytes of a line are kept, enough to see that it is too long.
+    Each byte is looked at once, even if a line arrives in many chunks.  Of a line over
+    the limit its beginning is kept, enough to see that it is too long, and its end.
     """
-    line = bytearray()
+    line, tail = bytearray(), b""
+
+    def add(part: bytes) -> None:
+        nonlocal tail
+        line.extend(part[:limit + 1 - len(line)])
+        if len(line) > limit:
+            tail = (tail + part)[-TAIL_BYTES:]
+
     for chunk in chunks:
         *complete, rest = chunk.split(b"\n")
         for part in complete:
-            line += part[:limit + 1 - len(line)]
-            yield line  # no copy: it may be large
-            line = bytearray()
-        line += rest[:limit + 1 - len(line)]
+            add(part)
+            yield line + tail if tail else line  # no copy: it may be large
+            line, tail = bytearray(), b""
+        add(rest)
     if line:  # the last one has no newline
-        yield line
+        yield line + tail
+
+
+TAIL_BYTES = 300  # of a line that is too long: it may end with the id
 
 
 def make_poll(stream: ByteStream, event: str, otherwise: bool,
@@ -1438,6 +1451,7 @@ MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next lin
 MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of what waits to be told
 REQUEST_COST = 1024          # bytes that a request costs besides its text
 MAX_REQUESTS = 1000          # in flight at once
+MAX_REASON = 1000            # characters of the reason for a cancellation
 MAX_BATCH = 100              # messages in an array, or questions in a result
 
 
@@ -1501,7 +1515,8 @@ class Outbox:
             if self._broken or self.writing.locked():
                 start_thread("mcp closing", self._connection.close)
             raise
-        if self._broken:
+        # A client first reads what its server has written before it ended.
+        if self._broken and (self._may_block or self.size > MAX_UNREAD_BYTES):
             self._connection.close()
 
     def wait_until_written(self, seconds: float) -> None:
@@ -1668,7 +1683,7 @@ class IncomingRequest:
                 return False
             self.cancelled = True
             if isinstance(reason, str):
-                self.cancel_reason = reason
+                self.cancel_reason = reason[:MAX_REASON]  # it is kept, not charged
             self.sink.put(b"")
             if self._ended:
                 self._release()
@@ -1951,6 +1966,7 @@ class Connection:
         self.incoming = IncomingRequests()
         self.outgoing: Requests[OutgoingRequest] = Requests()
         self.outbox = Outbox(self, writer, self.senders_may_block)
+        self.waiting_since = INFINITE    # the reader waits for a line
         self.peer_gone = threading.Event()  # our input has ended
 
     def start(self, tapped: bool = True) -> None:
@@ -2011,7 +2027,10 @@ class Connection:
         # not touch: its owner may close it, and its descriptor may be used again.
         if self.closed and self._own_input is None:
             return None
-        return next(self._lines, None)
+        self.waiting_since = monotonic()
+        line = next(self._lines, None)
+        self.waiting_since = INFINITE
+        return line
 
     def receive(self, line: Line) -> None:
         """Act on a line; raises nothing."""
@@ -2069,6 +2088,9 @@ class Connection:
         start = LINE_START.match(line) if isinstance(error, Oversized) else None
         if start:
             request_id, member = json.loads(start[1]), start[2]
+        elif isinstance(error, Oversized) and RESULT_FIRST.match(line):
+            end = LINE_END.search(line[-TAIL_BYTES:])
+            request_id, member = json.loads(end[1]) if end else None, b"result"
         is_response = member in (b"result", b"error")
         if is_response:
             request = self._take_outgoing(request_id)
@@ -3197,7 +3219,8 @@ class Peer:
         self.client_capabilities = member(params, "capabilities", dict)
         # If we do not have the client's version we offer another, without an error.
         self.version = version if version in LEGACY_VERSIONS else LEGACY
-        self.level = self.registry.first_level
+        if declares(self.registry.capabilities, "logging"):
+            self.level = self.registry.first_level
         description = self.registry.description()  # on which it may rely
         for method, _ in self.registry.changes():
             self.subscriptions.add((method, None))
@@ -4150,6 +4173,12 @@ class Handling:
         self.check_cancelled()
         if self.request is None:
             raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
+        connection = self.session.connection
+        with connection.lock:
+            is_open = connection.incoming.has(self.request)
+        if not is_open:
+            raise McpError(INVALID_REQUEST, "The request has been answered: its "
+                           "context can no longer ask the client")
         key = key or f"{question.method}-{next(self._numbers)}"
         # In one step, because several threads may ask at once.
         if self._asked.setdefault(key, question) is not question:
@@ -4972,7 +5001,9 @@ class BaseServerSession(Session):
         return row.on_reader if row else method not in self.registry.methods
 
     def error_text(self, error: BaseException) -> str:
-        return "Internal error" if self.options.mask_errors else error_text(error)
+        if self.options.mask_errors and not isinstance(error, ToolError):
+            return "Internal error"
+        return error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
@@ -5068,9 +5099,14 @@ class BaseServerSession(Session):
 # -- the method handlers
 
 
+MAX_HELLO_BYTES = 1 << 18  # of memory: each request in flight may keep another one
+
+
 @handles("initialize")
 def handle_initialize(handling: Handling, params: Json) -> Json:
     session = handling.session
+    if handling.request.cost > MAX_HELLO_BYTES:
+        raise McpError(INVALID_REQUEST, f"`initialize` is over {MAX_HELLO_BYTES} bytes")
     # A new one: what is in flight goes on as the old one has agreed.
     peer = session.new_peer(params)
     peer.subscriptions = session.peer.subscriptions  # the connection is charged them
@@ -5177,10 +5213,11 @@ class BaseServer(ByChapters):
 
     def __init__(self, options: Any) -> None:
         """options: an attribute for each of those that Server has."""
-        smallest = min(options.page_size, options.max_workers)
-        if smallest < 1 or options.drain_seconds < 0:
-            raise ValueError("page_size and max_workers are 1 or more, "
-                             "drain_seconds 0 or more")
+        smallest = min(options.page_size, options.max_workers,
+                       options.max_message_bytes, options.max_depth)
+        if smallest < 1 or not options.drain_seconds >= 0:
+            raise ValueError("page_size, max_workers, max_message_bytes and max_depth "
+                             "are 1 or more, drain_seconds 0 or more")
         self._options = options
         self._lifespan = self._lifespan_class(self, options.lifespan)
         given = {name: to_json_data(getattr(options, name)) for name in INFO}
@@ -5555,12 +5592,16 @@ class Process(StreamPair):
             raise  # reported by the pool
 
     def watch(self, connection: Connection) -> None:
-        """Close the connection when the process has ended: a child may hold stdout."""
+        """Close the connection when the process has ended: a child may hold stdout.
+
+        Not before all was read that the process has written.
+        """
         def wait() -> None:
             self._popen.wait()
             self._ended.set()
-            if not connection.peer_gone.wait(self.PATIENCE):
-                connection.close()
+            while not connection.peer_gone.wait(self.PATIENCE):
+                if monotonic() - connection.waiting_since > self.PATIENCE:
+                    return connection.close()
 
         start_thread("mcp exit", wait)
 
@@ -5942,6 +5983,7 @@ class Subscriptions:
             wanted = [*dict.fromkeys([*self.uris, uri])]
             self.ask("subscribe", uri, wanted, timeout)
             self.uris = wanted
+        self.changed()
 
     def unsubscribe(self, uri: str, timeout: float | None) -> None:
         with self.changing:
@@ -5949,6 +5991,10 @@ class Subscriptions:
                 wanted = [one for one in self.uris if one != uri]
                 self.ask("unsubscribe", uri, wanted, timeout)
                 self.uris = wanted
+        self.changed()
+
+    def changed(self) -> None:
+        """What is subscribed to may have changed."""
 
     def ask(self, action: str, uri: str, wanted: list[str], timeout: float | None,
             ) -> None:
@@ -7368,8 +7414,12 @@ class StreamSubscriptions(Subscriptions):
             if self.current is not stream:
                 return
             self.current = None
-        # If the lock is held, a new stream is replacing this one.
+        # If the lock is held, a new stream is replacing this one; see `changed`.
         if not self.changing.locked():
+            self.tell_end()
+
+    def changed(self) -> None:
+        if self.uris and self.current is None:  # it has ended meanwhile
             self.tell_end()
 
 
@@ -9204,10 +9254,7 @@ class HttpGuard:
         if arrow != ">":
             return
         connection.taps = [tap for tap in connection.taps if tap is not self]
-        request_line = rb"[A-Z]+ \S+ HTTP/\d"
-        if len(data) > connection.max_message_bytes:  # its end is missing
-            request_line = rb"[A-Z]+ \S*$"
-        if re.match(request_line, data):
+        if re.match(rb"[A-Z]+ \S+ HTTP/\d", data):
             connection.close()
 
     def close(self) -> None:
@@ -10331,6 +10378,8 @@ class AsyncClient:
         future: Future[T] = Future()
 
         def job() -> None:
+            if future.cancelled():  # before a thread was free
+                return
             calling.future = future
             outcome = Outcome.of(method)
             calling.future = None
@@ -11831,6 +11880,8 @@ def cli_vendor(args: Namespace) -> int:
         return Copy(path).check()
     if args.diff:
         return Copy(path).show_update()
+    if path.endswith(".py"):
+        raise ValueError(f"{path} is a file: a copy is written into a FOLDER")
     folder, path = path, os.path.join(path, "mcp_min.py")
     if os.path.realpath(path) == os.path.realpath(__file__):
         raise ValueError(f"{path} is the file to copy from")
@@ -11854,7 +11905,7 @@ def cli_package(folder: str, init: bool) -> None:
     outer = os.path.dirname(os.path.abspath(folder))
     if init:
         open(own, "ab").close()
-    if os.path.exists(os.path.join(outer, "__init__.py")):
+    elif os.path.exists(os.path.join(outer, "__init__.py")):
         cli_print(f"a built package has it if there is {own} (--init writes it), and "
                   "the build lists this folder (setuptools: by find_packages())")
 
@@ -11863,7 +11914,9 @@ class Copy:
     """A copy in a file, of any version, and what its first lines say of it."""
 
     def __init__(self, path: str) -> None:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        if os.path.isdir(path):
+            path = os.path.join(path, "mcp_min.py")
+        with open(path, encoding="utf-8", errors="replace", newline="") as file:
             self.text = file.read()
         self.path = path
         self.version = self._found(r'\A"""mcp_min ([\w.]+)', "")
@@ -11883,20 +11936,26 @@ class Copy:
         return seal == sha256_of(self.text.replace(f"{SEAL}{seal}\n", "", 1))
 
     def check(self) -> int:
-        """Say whether it is what its first lines say; return the exit status."""
-        is_as_made = self.is_as_made()
-        verb = "is"
-        if not is_as_made:
-            verb = "is not (or it cannot be told)"
-        cli_print(f"{self.path} {verb} what mcp_min {self.version} makes: "
+        """Say whether it is what its first lines say; return the exit status.
+
+        Of another version only that version can tell: 2, if it agrees with itself.
+        """
+        status, verb = 1, "is not what"
+        if self.is_as_made():
+            status, verb = 0, "is what"
+            if self.version != __version__:
+                status, verb = 2, "agrees with its own first lines; ask that version if"
+        cli_print(f"{self.path} {verb} mcp_min {self.version} makes: "
                   f"{', '.join(self.parts)}")
-        return int(not is_as_made)
+        return status
 
     def show_update(self) -> int:
         """Show as a unified diff what this version would change in it."""
         from difflib import unified_diff
 
         new = vendored(own_source(), self.parts)
+        if new == self.text:
+            cli_print("no difference", sys.stderr)
         for line in unified_diff(self.text.splitlines(), new.splitlines(), self.path,
                                  f"mcp_min {__version__}", lineterm=""):
             cli_print(line)

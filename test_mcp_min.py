@@ -75,9 +75,11 @@ if sys.implementation.name == "pypy":  # 7.3 may crash when it collects cursors 
 HERE = os.path.dirname(os.path.abspath(__file__))
 if "--copy" in sys.argv:
     at = sys.argv.index("--copy")
-    _, COPY = sys.argv[at:at + 2]
+    COPY = (*sys.argv[at + 1:], "")[0]
     del sys.argv[at:at + 2]
     HERE = os.path.abspath(COPY if os.path.isdir(COPY) else os.path.dirname(COPY))
+    if not COPY or not os.path.isfile(os.path.join(HERE, "mcp_min.py")):
+        sys.exit(f"--copy needs the path of a copy, not {COPY!r}")
 sys.path.insert(0, HERE)
 
 import mcp_min
@@ -1651,7 +1653,7 @@ class Test7Connection(unittest.TestCase):
         server = lab()
         play(server, """
             > 7 tools/call {"name": "wait", "_meta": {"progressToken": "t"}}   ! began
-            > notifications/cancelled {"requestId": 7, "reason": "changed my mind"}
+            > notifications/cancelled {"requestId": 7, "reason": "$why"}
             ! cancelled
             < fence
             # a handler that waits only after its cancellation ends at once
@@ -1669,8 +1671,8 @@ class Test7Connection(unittest.TestCase):
                 '"$/cancelRequest", "params": {"id": 7}',
                 '"$/cancelRequest", "params": {"requestId": 7}',
                 '"notifications/cancelled", "params": {"requestId": 7.0}')),
-             era=era, **server.steps)
-        self.assertEqual(server.reasons, ["changed my mind", None])
+             era=era, why="changed my mind".ljust(9999), **server.steps)
+        self.assertEqual(server.reasons, ["changed my mind".ljust(1000), None])
 
     @clause("2025-11-25/basic/utilities/cancellation",
             "Invalid cancellation notifications **SHOULD** be ignored")
@@ -2615,6 +2617,13 @@ class Test8Stdio(unittest.TestCase):
             server.hang_up()
             self.ended(server)
 
+    def test_a_text_of_many_control_characters_is_escaped_once(self):
+        """Fails (by hanging) if the text is gone through for each of them."""
+        hidden = [char for char in map(chr, range(0xE000, 0x20000))
+                  if not char.isprintable()]
+        error = mcp_min.McpError(1, "".join(hidden * 3))
+        self.assertTrue(str(error).isprintable())
+
     @needs("stateless", "trace")
     def test_control_characters_on_stderr_are_escaped(self):
         env = dict(os.environ, MCP_MIN_TRACE="stderr")
@@ -2694,6 +2703,15 @@ class Test9Handshake(unittest.TestCase):
                     < 2 {"content": [{"type": "text", "text": "hi"}]}
                     > notifications/initialized
                     """, asked=asked, agreed=agreed)
+
+    def test_a_large_initialize_is_refused(self):
+        """Each request in flight keeps what its client has said of itself."""
+        play(Server("s"), """
+            > 1 initialize 2025-11-25
+            < 1 {"protocolVersion": "2025-11-25"}
+            > 2 initialize 2025-11-25 {"clientInfo": {"name": "$large"}}
+            < 2 -32600
+            """, large="x" * (1 << 18))
 
     @needs("more")
     def test_a_second_initialize_leaves_what_is_in_flight_as_it_was_agreed(self):
@@ -5478,8 +5496,10 @@ class Test12Lists(unittest.TestCase):
                 (r'placeholders \("w", "y"\) .* parameters \("text", "mod.*\) differ',
                  server.resource("menu://{y}/{w}"), raw),
                 ("a name of your own", server.method, "tools/list"),
-                ("page_size .* 1 or more", lambda: Server("s", page_size=0)),
+                ("page_size.* 1 or more", lambda: Server("s", page_size=0)),
+                ("max_message_bytes", lambda: Server("s", max_message_bytes=-5)),
                 ("drain_seconds 0 or more", lambda: Server("s", drain_seconds=-1)),
+                ("drain_seconds 0", lambda: Server("s", drain_seconds=math.nan)),
                 ("cache_scope must", lambda: Server("s", cache_scope="everybody")),
                 ("is a dict, or True", lambda: Server("s", capabilities={"tasks": 5})),
                 ("Server: unknown: thread; known are: name, .*threaded.*page_size",
@@ -7922,6 +7942,58 @@ PINNED = [  # the same, after the mode
         ("error(-32601, 'no such thing')", ("no such thing", MODERN, 'mode="auto"')),
         ("error(-32022, supported=['2025-11-25'])", ("2025-11-25", MODERN)))],
 ]
+
+
+def has_ended(client):
+    return client.exit_code is not None
+
+
+class Test14LastWords(unittest.TestCase):
+    """What a server writes before it ends."""
+
+    LAST_WORDS = """if True:
+        import json, os, sys
+        def send(*messages):
+            sys.stdout.write("".join(json.dumps(m) + "\\n" for m in messages))
+            sys.stdout.flush()
+        for line in sys.stdin:
+            message = json.loads(line)
+            answer = {"jsonrpc": "2.0", "id": message.get("id")}
+            if message["method"] == "initialize":
+                send({**answer, "result": {
+                    "protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "s", "version": "1"}}})
+            elif message["method"] == "tools/call":
+                send({"jsonrpc": "2.0", "method": "notifications/x",
+                      "params": {"data": [[1, 2]] * 400000}},
+                     {**answer, "result": {"content": [
+                         {"type": "text", "text": "done"}]}})
+                os._exit(0)
+        """
+
+    def test_what_a_server_has_written_before_its_end_is_read(self):
+        """Its end is seen while a long line is parsed; or another call cannot be sent.
+        Fails if either closes the connection before all was read."""
+        for another in False, True:
+            client = Client([sys.executable, "-c", self.LAST_WORDS], mode="legacy")
+            with self.subTest(another), client, quiet(), mock.patch.object(
+                    mcp_min.Process, "PATIENCE", 2.0 if another else 0.05):
+                call = client.submit_tool("last")
+                if another:
+                    wait_until(functools.partial(has_ended, client))
+                    raised(client.submit_tool, "x")
+                self.assertEqual(call.result(PATIENCE).text, "done")
+
+    def test_a_response_over_the_limit_whose_id_comes_last_fails_its_call(self):
+        """As the SDK for TypeScript writes it.  Fails (the call waits for its timeout)
+        if only the beginning of the line is looked at."""
+        program = self.LAST_WORDS.replace('{**answer, "result": {"content": [', (
+            '{"result": {"x": "x" * 9999, "content": [')).replace(
+            '"text": "done"}]}})', '"text": "done"}]}, **answer})')
+        with Client([sys.executable, "-c", program], mode="legacy",
+                    max_message_bytes=5000) as client, self.assertRaisesRegex(
+                        McpError, "response to tools/call last has over"):
+            client.call_tool("last")
 
 
 @needs("stateless")
@@ -11480,17 +11552,7 @@ class TestReadme(unittest.TestCase):
         shown.remove((f"python3 {os.path.basename(__file__)}", "\n", ""))  # runs now
         named = re.findall(r"`(python3 mcp_min\.py [^`]+)`", self.text)
         self.assertTrue(shown and named)
-        if shutil.which("sha256sum"):
-            store, check = re.findall("`(sha256sum [^`]+)`", self.text)
-            shown.append((f"{store} && {check}", "", "mcp_min.py: OK\n"))
         run_together(self, run, [*shown, *((command, "", "") for command in named)])
-
-    def test_a_client_for_each_server_of_a_file(self):
-        several, path = run_block(self.programs["several.py"]), self.folder / "two.json"
-        entry = {"command": sys.executable, "args": ["weather.py"],
-                 "cwd": str(self.folder)}
-        path.write_text(json.dumps({"mcpServers": {"a": entry, "b": entry}}))
-        self.assertEqual(several.tools_of(path), ["a.forecast", "b.forecast"])
 
     def test_the_server_within_an_asyncio_program_serves_a_host(self):
         with Client([sys.executable, str(self.folder / "ticker.py")]) as client:
@@ -11516,10 +11578,10 @@ class TestReadme(unittest.TestCase):
 
     def test_the_defaults_it_names_are_those_of_the_code(self):
         defaults = inspect.signature(Client).parameters
-        for name, value in re.findall(r"^\| `(\w+)=\"?(\w+)\"?`", self.text,
-                                      re.MULTILINE):
-            default = defaults[name].default
-            self.assertEqual(default, type(default)(value), name)
+        named = re.findall(r"`(\w*timeout)=(\d+)`", self.text)
+        self.assertTrue(named)
+        for name, value in named:
+            self.assertEqual(defaults[name].default, float(value), name)
 
 
 class TestReference(unittest.TestCase):
@@ -11966,7 +12028,7 @@ class TestTypes(unittest.TestCase):
 
 CHAPTERS = {"stateless", "schemas", "more", "asyncio", "turns", "inside", "trace"}
 COPIES = ("", "--server --core", "--server --core --with stateless", "--server",
-          "--client --core", "--client", "--lean --core", "--lean")
+          "--client --core", "--lean --core", "--lean")
 
 
 def rows_of_copies():
@@ -12228,7 +12290,7 @@ class TestVendor(unittest.TestCase):
             path.write_text(made + "# mine\n", "utf-8")
             told = self.vendor(folder, *again.split(), status=2)
             self.assertIn("was edited", told)
-            self.assertIn(f"is not (or it cannot be told) what mcp_min {version} makes",
+            self.assertIn(f"is not what mcp_min {version} makes",
                           self.vendor("--check", path, status=1))
             self.vendor(folder, *again.split(), "--force")
         for text, words in (("# mine", "is not a copy of mcp_min"),
@@ -12253,7 +12315,7 @@ class TestVendor(unittest.TestCase):
         source = path.read_text("utf-8")
         self.assertIn(f"is what mcp_min {mcp_min.__version__} makes: client, stat",
                       self.vendor("--check", path))
-        self.assertEqual(self.vendor("--diff", path), "")
+        self.assertIn("no difference", self.vendor("--diff", path))
         edited = self.folder / "edited.py"
         for version in mcp_min.__version__, "3.9.0":
             text = self.of_version(source, version)
@@ -12263,8 +12325,11 @@ class TestVendor(unittest.TestCase):
             self.assertEqual(re.findall("(?m)^[-+](?!-|[+]|\"|sha256).*", diff),
                              ["-import this"])
             edited.write_text(text)
-            self.assertIn(f"is what mcp_min {version} makes", self.vendor(
-                "--check", edited))
+            same = version == mcp_min.__version__
+            told = self.vendor("--check", edited, status=0 if same else 2)
+            self.assertIn(" is what mcp_min" if same else "ask that version", told)
+            edited.write_bytes(text.replace("\n", "\r\n").encode())
+            self.vendor("--check", edited, status=1)
 
     def test_a_copy_is_the_same_whoever_makes_it(self):
         """Fails if the order of a set decides."""
@@ -12316,7 +12381,7 @@ class TestVendor(unittest.TestCase):
         total = pathlib.Path(FILE).read_text("utf-8").count("\n")
         self.assertTrue(total - 400 < sum(int(lines) for _, lines in rows) < total)
 
-    def test_the_core_of_a_server_reaches_for_nothing_but_its_streams(self):
+    def test_audit_the_core_of_a_server_reaches_for_nothing_but_its_streams(self):
         """Of all that Python tells an audit hook, from the import to the end."""
         folder = self.folder / "audited"
         self.vendor(folder, "--server", "--core")

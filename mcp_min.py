@@ -1515,9 +1515,8 @@ class Outbox:
             if self._broken or self.writing.locked():
                 start_thread("mcp closing", self._connection.close)
             raise
-        # A client first reads what its server has written before it ended.
-        if self._broken and (self._may_block or self.size > MAX_UNREAD_BYTES):
-            self._connection.close()
+        if self._broken:
+            self._connection.output_failed(self.size > MAX_UNREAD_BYTES)
 
     def wait_until_written(self, seconds: float) -> None:
         """Wait until all that is queued now is written, or the time is up."""
@@ -1966,6 +1965,7 @@ class Connection:
         self.incoming = IncomingRequests()
         self.outgoing: Requests[OutgoingRequest] = Requests()
         self.outbox = Outbox(self, writer, self.senders_may_block)
+        self._output_failed = False
         self.waiting_since = INFINITE    # the reader waits for a line
         self.peer_gone = threading.Event()  # our input has ended
 
@@ -2217,6 +2217,21 @@ class Connection:
 
     def drain(self) -> None:
         """Let handlers finish, and what they have sent be written."""
+
+    def output_failed(self, at_once: bool) -> None:
+        """The peer does not read: it has ended, and what it wrote may be unread."""
+        with self.lock:
+            again, self._output_failed = self._output_failed, True
+        if at_once:
+            self.close()
+        elif not again:
+            start_thread("mcp closing", partial(self.close_when_read, 0.2))
+
+    def close_when_read(self, seconds: float) -> None:
+        """Close when nothing has come for this long."""
+        while not self.peer_gone.wait(seconds):
+            if monotonic() - self.waiting_since > seconds:
+                return self.close()
 
     def _begin_to_end(self) -> None:
         """Once: let the requests of ours fail that wait for a response."""
@@ -3107,6 +3122,9 @@ class ServerConnection(Connection):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
+
+    def output_failed(self, at_once: bool) -> None:
+        self.close()  # nobody is there to be answered
 
     def hand_over(self, request: IncomingRequest) -> bool:
         """The handler of this request is about to wait: let another thread read.
@@ -5599,9 +5617,7 @@ class Process(StreamPair):
         def wait() -> None:
             self._popen.wait()
             self._ended.set()
-            while not connection.peer_gone.wait(self.PATIENCE):
-                if monotonic() - connection.waiting_since > self.PATIENCE:
-                    return connection.close()
+            connection.close_when_read(self.PATIENCE)
 
         start_thread("mcp exit", wait)
 

@@ -1971,8 +1971,9 @@ class Connection:
 
     def start(self, tapped: bool = True) -> None:
         """Begin to read on another thread; RuntimeError: none can be started."""
-        for name in LEFT_OUT.keys() & os.environ.keys():
-            warn(f"mcp_min: {left_out(name)}\n")
+        for name in LEFT_OUT:
+            if name.startswith("variable ") and name[9:] in os.environ:
+                warn(f"mcp_min: {left_out(name)}\n")
         try:
             if tapped:
                 self.taps += [tap for make in TAPS if (tap := make(self))]
@@ -2518,6 +2519,8 @@ class SchemaReader:
 
     def read_document(self, document: object) -> Node:
         """Check a schema, as any value is checked, and read it."""
+        if isinstance(document, dict):
+            self.check_dialect(document)
         for problem in Evaluation(SCHEMA, document, Budget()).run().problems:
             raise SchemaError(str(problem))
         return self.read(document)
@@ -2528,23 +2531,27 @@ class SchemaReader:
         return self.node(self.translate(schema), schema)
 
     def translate(self, source: Json) -> Json:
-        """Check `$schema`; return the schema in the keywords of the table."""
-        if "$schema" in source:
-            name = str(source["$schema"]).rpartition(":")[2].rstrip("#")
-            absent = "".join(map(left_out, name.split("/")))
-            if name not in DIALECTS:
-                known = ", ".join(DIALECTS)
-                raise SchemaError(absent or f"$schema: expected a known dialect "
-                                  f"({known}), got {show(source['$schema'])}")
+        """Return the schema in the keywords of the table."""
+        self.check_dialect(source)
         return {**source}
+
+    def check_dialect(self, source: Json) -> None:
+        """Raise SchemaError for a `$schema` that is not known."""
+        uri = str(source.get("$schema", DIALECTS[0]))
+        name = uri.rpartition(":")[2].rstrip("#")
+        if name not in DIALECTS:
+            absent = "".join(left_out(f"dialect {part}") for part in name.split("/"))
+            known = ", ".join(DIALECTS)
+            raise SchemaError(absent or f"$schema: expected a known dialect ({known}), "
+                              f"got {show(uri)}")
 
     def node(self, keywords: Json, source: Json) -> Node:
         arguments = {}
         for name, argument in keywords.items():
             if name in KEYWORDS:
                 arguments[name] = self.argument(argument, KEYWORDS[name].expected)
-            elif name in LEFT_OUT:
-                raise SchemaError(left_out(name))
+            elif left_out(f"keyword {name}"):
+                raise SchemaError(left_out(f"keyword {name}"))
         return Node(arguments, source)
 
     def argument(self, argument: Any, expected: Node) -> Any:
@@ -3558,8 +3565,9 @@ def packages_of(cls: Any) -> set[str]:
 def refuse_packages(cls: Any) -> None:
     """Raise TypeError for a class of a package that this copy does not know."""
     if LEFT_OUT:
-        for package in packages_of(cls) & LEFT_OUT.keys():
-            raise TypeError(left_out(package))
+        for package in packages_of(cls):
+            if left_out(f"package {package}"):
+                raise TypeError(left_out(f"package {package}"))
 
 
 # Each is called with the reader and a hint, and returns its Schema, or None.
@@ -3643,7 +3651,7 @@ class HintReader:
 
     def _dict(self, key: Any = str, value: Any = object) -> Schema:
         if key is not str:
-            raise TypeError(left_out("propertyNames") or "its keys are not str")
+            raise TypeError(left_out("keyword propertyNames") or "its keys are not str")
         schema = Schema({"type": "object"})
         values = self.read(value)
         if values:
@@ -7655,10 +7663,12 @@ class StatelessClient(BaseClient):
 
 # -- 20. More schemas ------------------------------------------------------------------
 # Chapter: schemas, of both.
-# Adds: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
-# Adds: contains, minContains, maxContains, propertyNames, patternProperties
-# Adds: dependentRequired, dependentSchemas, dependencies, additionalItems, prefixItems
-# Adds: unevaluatedItems, unevaluatedProperties, pattern, multipleOf, draft-07
+# Adds keywords: $ref, $dynamicRef, $id, $anchor, $dynamicAnchor, allOf, if, then, else
+# Adds keywords: contains, minContains, maxContains, propertyNames, patternProperties
+# Adds keywords: dependentRequired, dependentSchemas, dependencies, additionalItems
+# Adds keywords: unevaluatedItems, unevaluatedProperties, prefixItems, pattern
+# Adds keywords: multipleOf
+# Adds dialects: draft-07
 # Doors: rows of keywords; the reader of schemas.
 #
 # The rest of JSON Schema 2020-12, and draft-07, because a schema by hand may use all of
@@ -8098,10 +8108,9 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 
 # -- 23. More hints --------------------------------------------------------------------
 # Chapter: schemas, of a server.
-# Adds: hint datetime, hint date, hint time, hint UUID, hint Decimal, hint Path
-# Adds: hint PurePath, hint bytes, hint NewType, hint InitVar, hint tuple, hint set
-# Adds: hint frozenset, hint Sequence, hint MutableSequence, hint Iterable
-# Adds: hint Collection, hint Set, hint MutableSet, hint Mapping, hint MutableMapping
+# Adds hints: datetime, date, time, UUID, Decimal, Path, PurePath, bytes, NewType
+# Adds hints: InitVar, tuple, set, frozenset, Sequence, MutableSequence, Iterable
+# Adds hints: Collection, Set, MutableSet, Mapping, MutableMapping
 # Adds: {+x}, {x*}, {?x,y}
 # Doors: rows of tables (HINT_READERS …); the class of the templates of resources.
 #
@@ -9498,7 +9507,8 @@ class InsideClient(BaseClient):
 
 # -- 30. Trace -------------------------------------------------------------------------
 # Chapter: trace, of both.
-# Adds: trace, MCP_MIN_TRACE
+# Adds: trace
+# Adds variables: MCP_MIN_TRACE
 # Doors: taps.
 #
 # The lines that cross, with their times, on stderr or in a file.
@@ -10447,7 +10457,8 @@ class AsyncClient:
 
 # -- 35. Familiar names ----------------------------------------------------------------
 # Chapter: names, of both.
-# Adds: FastMCP, pydantic, annotated_types, mcp, mcp_types, fastmcp
+# Adds: FastMCP
+# Adds packages: pydantic, annotated_types, mcp, mcp_types, fastmcp
 # Doors: the classes of a server and of its session; rows of tables (HINT_READERS …).
 #
 # The names of FastMCP and of the official SDK (1.x).  Most stdio servers written for
@@ -12066,8 +12077,10 @@ class Piece(namedtuple("Piece", "title text chapter ends")):
         return self.chapter  # type: ignore[no-any-return]
 
     def names(self) -> list[str]:
-        """What it adds for users."""
-        names = ", ".join(re.findall("(?m)^# Adds: (.*)", self.text)).split(", ")
+        """What it adds for users, such as "listen", "keyword $ref", "package mcp"."""
+        names = []
+        for kind, words in re.findall("(?m)^# Adds ?(\\w*?)s?: (.*)", self.text):
+            names += [f"{kind} {word}".strip() for word in words.split(", ")]
         for exported in re.findall(r"(?s)\n__all__ \+= \[(.*?)\]", self.text):
             names += re.findall('"(.*?)"', exported)
         return [*filter(None, names)]

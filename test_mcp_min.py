@@ -12110,13 +12110,16 @@ class TestVendor(unittest.TestCase):
             import mcp_min
             from mcp_min import Server, validate
 
-            def refusals(name):
-                for use in (lambda: getattr(mcp_min, name), lambda: Server(**{name: 1}),
-                            lambda: getattr(Server("s"), name),
-                            lambda: validate(0, {name: {}}),
-                            lambda: validate(0, {
-                                "$schema": f"http://json-schema.org/{name}/schema#"}),
-                            lambda: Server("s").run(**{name: False})):
+            def refusals(kind, name):
+                of_kind = {
+                    "keyword": [lambda: validate(0, {name: {}})],
+                    "dialect": [lambda: validate(0, {
+                        "$schema": f"http://json-schema.org/{name}/schema#",
+                        "items": []})]}
+                for use in of_kind.get(kind, (
+                        lambda: getattr(mcp_min, name), lambda: Server(**{name: 1}),
+                        lambda: getattr(Server("s"), name),
+                        lambda: Server("s").run(**{name: False}))):
                     try:
                         use()
                     except Exception as error:
@@ -12124,8 +12127,14 @@ class TestVendor(unittest.TestCase):
 
             for name, chapter in mcp_min.LEFT_OUT.items():
                 words = f"{name}: this copy of mcp_min was made without {chapter!r}"
-                if not any(words in text for text in refusals(name)):
+                kind, _, word = name.rpartition(" ")
+                if kind not in ("hint", "package", "variable") and not any(
+                        words in text for text in refusals(kind, word if kind in (
+                            "keyword", "dialect") else name)):
                     print(name)
+            class Own: __module__ = "main"  # a module of the user's, named like a name
+            Server("s").tool(lambda: Own(), name="own")
+            assert validate(0, {"main": 1}) == []
             """))
         self.assertEqual(told, "")
         told = self.run_in("core", textwrap.dedent("""
@@ -12163,8 +12172,9 @@ class TestVendor(unittest.TestCase):
                 except Exception as error:
                     print(error)
             """))
-        for name in ("async def", "propertyNames", "hint date", "{?x,y}", "ask",
-                     "pydantic", "mcp", "async lifespan", "MCP_MIN_TRACE"):
+        for name in ("async def", "keyword propertyNames", "hint date", "{?x,y}", "ask",
+                     "package pydantic", "package mcp", "async lifespan",
+                     "variable MCP_MIN_TRACE"):
             self.assertIn(f"{name}: this copy of mcp_min was made without", told)
 
     def test_each_copy_calls_a_tool(self):

@@ -3107,6 +3107,34 @@ class ServedRequest(IncomingRequest):
         return self.sink is not self.connection.outbox
 
 
+class Batch:
+    """The responses to an array of messages; the last one sends them all as an array.
+
+    It stands in for an Outbox: `put` takes one line for each message of the array, b""
+    for a message that has no response.  See basic of 2025-03-26, "Batching".
+    """
+
+    def __init__(self, connection: ServerConnection, size: int) -> None:
+        self._connection, self._missing = connection, size
+        self._responses: list[bytes] = []
+        self._bytes = 0  # in these; the peer is charged them
+
+    def put(self, response: bytes, request_id: object = None) -> None:
+        incoming = self._connection.incoming  # the caller holds Connection.lock
+        self._missing -= 1
+        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
+            response = encode(error_response(request_id, McpError(
+                INTERNAL_ERROR, "The responses to this batch are over "
+                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
+        if response:
+            self._responses.append(response.rstrip())
+            self._bytes += len(response)
+            incoming.charge(len(response))
+        if not self._missing and self._responses:
+            incoming.charge(-self._bytes)
+            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+
 class ServerConnection(Connection):
     """A server's end of a connection.
 
@@ -5021,6 +5049,13 @@ class BaseServerSession(Session):
         """Nothing is open that would have to be ended."""
 
     # -- what the connection asks
+
+    def allows_batches(self) -> bool:
+        version = self.peer.version
+        return version in REVISIONS and REVISIONS[version].batches
+
+    def sink_of_batch(self, connection: Any, size: int) -> Any:
+        return Batch(connection, size)
 
     def is_for_reader(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
@@ -8304,9 +8339,9 @@ ResourceEntry.template_class = MoreTemplate
 # Doors: the classes of a server, of its session and of contexts; @handles.
 #
 # What fewer servers need: completion of arguments, subscriptions to resources, questions
-# with a URL, several at once, or in the words of the protocol; batches, and text in
-# place of newer content, for clients of the first revisions; and for those that extend
-# the protocol, middleware, methods and capabilities of their own.
+# with a URL, several at once, or in the words of the protocol; text in place of newer
+# content, for clients of the first revisions; and for those that extend the protocol,
+# middleware, methods and capabilities of their own.
 
 CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
@@ -8489,34 +8524,6 @@ def in_older_content(value: Any, version: str) -> Any:
     return result
 
 
-class Batch:
-    """The responses to an array of messages; the last one sends them all as an array.
-
-    It stands in for an Outbox: `put` takes one line for each message of the array, b""
-    for a message that has no response.  See basic of 2025-03-26, "Batching".
-    """
-
-    def __init__(self, connection: ServerConnection, size: int) -> None:
-        self._connection, self._missing = connection, size
-        self._responses: list[bytes] = []
-        self._bytes = 0  # in these; the peer is charged them
-
-    def put(self, response: bytes, request_id: object = None) -> None:
-        incoming = self._connection.incoming  # the caller holds Connection.lock
-        self._missing -= 1
-        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
-            response = encode(error_response(request_id, McpError(
-                INTERNAL_ERROR, "The responses to this batch are over "
-                f"{MAX_BACKLOG_BYTES >> 20} MiB")))
-        if response:
-            self._responses.append(response.rstrip())
-            self._bytes += len(response)
-            incoming.charge(len(response))
-        if not self._missing and self._responses:
-            incoming.charge(-self._bytes)
-            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
-
-
 class MoreSession(BaseServerSession):
     """Calls the user's middleware, and handlers of notifications."""
 
@@ -8526,13 +8533,6 @@ class MoreSession(BaseServerSession):
         if str(params.get("protocolVersion")) < ALL_CONTENT_SINCE:
             return EarlyPeer(self.registry, self.connection)
         return super().new_peer(params)
-
-    def allows_batches(self) -> bool:
-        version = self.peer.version
-        return version in REVISIONS and REVISIONS[version].batches
-
-    def sink_of_batch(self, connection: Any, size: int) -> Any:
-        return Batch(connection, size)
 
     def dispatch(self, handling: Handling, params: Json) -> Any:
         layers = self.registry.middleware

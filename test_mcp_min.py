@@ -1600,7 +1600,7 @@ class Test7Connection(unittest.TestCase):
             """, era=era, **server.steps)
         self.assertLessEqual({*server.began.queue}, {1, 2, "wait"})
 
-    @needs("stateless", "more")
+    @needs("stateless")
     def test_a_batch_of_the_first_revisions_gets_one_array_of_responses(self):
         for revision in LEGACY[:2]:
             with self.subTest(revision):
@@ -1620,7 +1620,6 @@ class Test7Connection(unittest.TestCase):
                     < batch 1 -32600 | 2 {}
                     """)
 
-    @needs("more")
     def test_a_batch_waits_for_its_slowest_request_and_delays_no_other_message(self):
         """Fails if its handlers run one by one, or a batch that has become complete by
         a cancellation is not sent."""
@@ -1968,7 +1967,6 @@ class Test7Connection(unittest.TestCase):
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
-    @needs("more")
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
         be as large as the line."""
@@ -5627,7 +5625,6 @@ class Test12Limits(unittest.TestCase):
             odd = client.call_tool("odd", raise_on_error=False)
             self.assertIn("expected number, got null", odd.text)
 
-    @needs("more")
     def test_the_responses_to_a_batch_are_limited(self):
         server, all_run = Server("s"), threading.Barrier(4)
 

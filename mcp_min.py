@@ -677,6 +677,7 @@ parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
 MARK_BYTES = 40  # of memory, for each bracket, comma, colon of a message; a quote: half
 MAX_GROWTH = 5   # how much larger a message may be in memory than max_message_bytes
+EXACT_FROM = 1 << 20  # of memory: from there it is measured with more care
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 MARKS = (b"[", b"{", b"]", b"}", b",", b":")
@@ -727,30 +728,43 @@ def decode(line: Line, max_depth: int, max_memory: int = 80 << 20) -> Any:
                    "on each line")
 
 
-def memory_of(line: Line) -> int:
-    """About the most that the JSON of a line, without its text, takes in memory."""
+def memory_of(line: Line, exact: bool = False) -> int:
+    """At most what the parsed line needs in memory, besides its text.
+
+    exact: without the marks in its strings, which takes as long as parsing it.
+    """
+    if exact:
+        structure, strings = structure_of(line)
+        return MARK_BYTES * (len(structure) + strings)
     marks = sum(map(line.count, MARKS))
     return MARK_BYTES * marks + MARK_BYTES // 2 * line.count(b'"')
 
 
 def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
-    """Raise Oversized if a line takes too much memory, or is nested too deep.
-
-    By passes over bytes, none of which costs more than parsing the line would.
-    """
-    bare = line.replace(rb"\\", b"").replace(rb'\"', b"")  # no quotes in its strings
-    strings = MARK_BYTES * bare.count(b'"') // 2
-    # Without the characters between them many quotes are adjacent: first drop those.
-    bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
-    # As text: to join millions of pieces of bytes takes 80 bytes for each.
-    structure = re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii")
-    if MARK_BYTES * len(structure) + strings > max_memory:
+    """Raise Oversized if a line takes too much memory, or is nested too deep."""
+    structure, strings = structure_of(line)
+    if MARK_BYTES * (len(structure) + strings) > max_memory:
         raise Oversized(PARSE_ERROR, f"Parse error: over {max_memory >> 20} MiB in "
                         "memory: max_message_bytes=…")
     brackets = structure.translate(None, b",:")
     depths = itertools.accumulate(map(BRACKETS.__getitem__, brackets))
     if max(depths, default=0) > max_depth:
         raise Oversized(PARSE_ERROR, f"Parse error: nested deeper than {max_depth}")
+
+
+def structure_of(line: Line) -> tuple[bytes, int]:
+    """The marks of a line outside of its strings, and how many strings there are.
+
+        {"a": [1, "x,y"]}  ->  {:[,]}, 2
+
+    Each pass over the bytes is cheaper than parsing the line.
+    """
+    bare = line.replace(rb"\\", b"").replace(rb'\"', b"")  # no quotes in its strings
+    strings = bare.count(b'"') // 2
+    # Most strings are now two quotes: without those the rest is short.
+    bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
+    # As text: to join millions of pieces of bytes takes 80 bytes for each.
+    return re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii"), strings
 
 
 def as_object(value: object) -> Json:
@@ -1727,13 +1741,16 @@ class IncomingRequests(Requests["IncomingRequest"]):
         self.charge(request.cost)
         self[request.id] = request
 
+    def has_room(self, besides: int = 0) -> bool:
+        return len(self) < MAX_REQUESTS and self.bytes - besides <= MAX_BACKLOG_BYTES
+
     def check_room(self, besides: int = 0) -> None:
         """Raise McpError if the peer makes us hold all that it may.
 
         The limit is checked before a request is added, so that a large one may exceed
         it.  besides: bytes to leave out.
         """
-        if len(self) >= MAX_REQUESTS or self.bytes - besides > MAX_BACKLOG_BYTES:
+        if not self.has_room(besides):
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests, or "
                            f"{MAX_BACKLOG_BYTES} bytes of them, are in flight")
 
@@ -2046,7 +2063,7 @@ class Connection:
             message = decode(line, self.max_depth, max_memory)
             size = len(line)
             if size > REQUEST_COST:
-                size += memory_of(line)
+                size += memory_of(line, exact=memory_of(line) > EXACT_FROM)
             if type(message) is list:
                 self._route_batch(message, line, size)
             else:
@@ -2638,8 +2655,10 @@ class Evaluation:
             form = source.get("format") or source.get("contentEncoding")
             if form:
                 self.refuse(form, self.value)
-            else:
-                self.refuse(str(error)[:200] or type(error).__name__)
+            else:  # other texts may be secrets
+                known = (ValueError, TypeError, ArithmeticError)
+                text = str(error) if isinstance(error, known) else ""
+                self.refuse(text[:200] or type(error).__name__)
 
     def apply(self, node: Node, value: object, *key: str | int,
               lenient: bool = False) -> Evaluation:
@@ -3056,7 +3075,7 @@ class ServedRequest(IncomingRequest):
         connection = self.connection
         with connection.lock:
             super().end()
-            if connection.ending:
+            if connection.ending or connection.reads_file:
                 connection.handler_ended.notify_all()
 
     def flush(self, may_block: bool) -> None:
@@ -3153,13 +3172,21 @@ class ServerConnection(Connection):
     def __init__(self, session: Session, reader: ByteStream, writer: ByteStream, *,
                  drain_seconds: float, **how: Any) -> None:
         super().__init__(session, reader, writer, **how)
-        if not can_hang_up(reader):
+        self.reads_file = not can_hang_up(reader)
+        if self.reads_file:
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
 
     def output_failed(self, at_once: bool) -> None:
         self.close()  # nobody is there to be answered
+
+    def next_line(self) -> Line | None:
+        if self.reads_file and not self.closed:  # it waits until there is room
+            with self.lock:
+                self.handler_ended.wait_for(
+                    lambda: self.closed or self.incoming.has_room())
+        return super().next_line()
 
     def hand_over(self, request: IncomingRequest) -> bool:
         """The handler of this request is about to wait: let another thread read.
@@ -4155,7 +4182,7 @@ class UriTemplate:
 NO_SEGMENT = r"[/\\]|^\.\Z"     # there are several, or it is the folder itself
 # What some system takes for a path that leads elsewhere.
 UNSAFE = r"""(?xi)
-      \0
+      [\0-\x1f\x7f]
     | ::\$                          # a stream of NTFS
     | \A (?: [a-z]: | [/\\] )       # a drive, an absolute path
     | (?: \A | [/\\] )              # a folder above, as Windows spells it, too
@@ -5624,7 +5651,7 @@ class Process(StreamPair):
         self._stderr_read = threading.Event()  # set when all of it was read
         self._ended = threading.Event()  # set when the process has ended
         self._last_wait = 0.0           # when await_end gives up
-        start_thread("mcp stderr reader", self._read_stderr)
+        self._start_thread("mcp stderr reader", self._read_stderr)
 
     def _read_stderr(self) -> None:
         rest = b""
@@ -5662,7 +5689,14 @@ class Process(StreamPair):
             self._ended.set()
             connection.close_when_read(self.PATIENCE)
 
-        start_thread("mcp exit", wait)
+        self._start_thread("mcp exit", wait)
+
+    def _start_thread(self, name: str, run: Job) -> None:
+        try:
+            start_thread(name, run)
+        except RuntimeError:  # nobody else would end it
+            self._signal(9)
+            raise
 
     @property
     def stderr_tail(self) -> str:  # type: ignore[override]

@@ -1967,6 +1967,38 @@ class Test7Connection(unittest.TestCase):
 class Test7Amounts(unittest.TestCase):
     """What one end can make the other end keep in memory is limited."""
 
+    @needs("client")
+    def test_marks_within_strings_are_not_charged(self):
+        """Fails (from the second call on) if a text of commas counts as a list."""
+        server, go = Server("s"), gate("go")
+
+        @server.tool
+        def hold(text: str) -> int:
+            go.wait()
+            return len(text)
+
+        text = "1,2,3," * 170000
+        with Client(server) as client:
+            calls = [client.submit_tool("hold", {"text": text}) for _ in range(5)]
+            go.set()
+            self.assertEqual([call.result(PATIENCE).data for call in calls],
+                             [len(text)] * 5)
+
+    def test_all_of_a_file_is_answered(self):
+        """Also what would be refused if a client had sent it.  Fails if the reader does
+        not wait for room."""
+        server = Server("s")
+
+        @server.tool
+        def nap() -> str:
+            time.sleep(0.05)
+            return "ok"
+
+        calls = [raw(f"{n} call nap") for n in range(1, 1201)]
+        out = io.BytesIO()
+        server.serve(io.BytesIO(raw("0 initialize") + b"".join(calls)), out)
+        self.assertEqual(out.getvalue().count(b'"text":"ok"'), 1200)
+
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
         be as large as the line."""
@@ -3903,7 +3935,7 @@ MATCHING_URIS = [
     ("d://{x}{?q}", "d://a?q=b%26c", {"x": "a", "q": "b&c"})]
 
 UNSAFE = ["C:evil", "%43:evil", "c%3A", "..%20", "..%09", "..%20.", ".. .", "...",
-          "a::$DATA", "a%3A%3A%24DATA", "%00"]
+          "a::$DATA", "a%3A%3A%24DATA", "%00", "a%0d%0ab", "%1b", "%7F"]
 OTHER_URIS = {  # template: URIs that do not match, or whose variables are unsafe
     "config://app": ["config://appp"], "a.b://x": ["aXb://x"], "d://x": ["d://x\n"],
     "w://{a}": ["w://" + text for text in (

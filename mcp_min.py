@@ -169,7 +169,7 @@ pipes.
 In the stateless revision a result may be "input required": then the waiting thread lets
 the user's handlers answer, sends another request, and goes round.  (chapter: stateless)
 
-Locks of a client (part III).  Who holds one takes none that stands before it:
+Locks of a client (part III).  Outermost first: whoever holds one takes none above it.
 
     UnthreadedServer._running    a handler runs on the thread that waits  [inside]
     BaseClient._lock          its session; held while it connects
@@ -184,8 +184,8 @@ Locks of a server (part II), which come after those of a client:
     Registry.lock             what is registered, and who is notified
 
 Locks of a connection (part I), which come last.  Code that holds Connection.lock must
-not write, call a user's code, or wait (but for a thread to start).  Those in the last
-rows are leaf locks:
+not write, wait (except for a thread to start), or call a user's code.  Those in the
+last rows are leaf locks:
 
     Outbox.writing            the stream: one thread writes
     Connection.lock           all of its state: the head of section 6 lists it
@@ -246,8 +246,8 @@ program: start only what you would run by hand.  What it sends is bounded (see C
 
 load_config reads the file that it is given.  (chapter: config)
 
-To extend a server (part II) from outside: a transport is two binary streams, given to
-Server.serve.  From within: the doors, at the end of section 13.
+To extend a server (part II) from outside: any pair of binary streams is a transport,
+given to Server.serve.  From within: the doors, at the end of section 13.
 
 A method or a notification is a function under Server.method; what is to happen around
 every request is a middleware; `capabilities=` declares it.  (chapter: more)
@@ -255,9 +255,9 @@ every request is a middleware; `capabilities=` declares it.  (chapter: more)
 What an extension pushes is granted by Server.subscription and sent by
 notify_subscribers.  (chapter: stateless)
 
-To extend a client (part III): a transport is two binary streams, its target;
-Client.request and Client.notify send what its other methods do not, Client.answer lets
-its handlers answer a question that came in another way, and `capabilities=` declares.
+To extend a client (part III): any pair of binary streams is a target; Client.request
+and Client.notify send what its other methods do not, Client.answer lets its handlers
+answer a question that came in another way, and `capabilities=` declares.
 
 To extend the file itself, read in part I the comment above METHODS: how to add a
 revision, a method or a question.
@@ -332,8 +332,8 @@ def __getattr__(name: str) -> Any:
 
 
 # == Part I: the protocol ==============================================================
-# What both ends share: the facts of the specification, JSON-RPC messages, content, and a
-# connection with all that is in flight on it.  Every copy has this part, but for the
+# What both ends share: the facts of the specification, JSON-RPC messages, content, and
+# a connection with all that is in flight on it.  Every copy has this part, but for the
 # last section; it needs no other.
 
 # -- 1. Vocabulary ---------------------------------------------------------------------
@@ -345,9 +345,9 @@ __all__ += [
     "INTERNAL_ERROR", "RESOURCE_NOT_FOUND", "UNSUPPORTED_VERSION",
     "REQUEST_CANCELLED", "CONTENT_TOO_LARGE"]
 
-# One dated revision.  batches: it allows arrays of messages.  bad_arguments_are_results:
-# bad arguments of a tool are a result with `isError`, not an error.  elicitation_modes:
-# separated by a space.
+# One dated revision.  batches: it allows arrays of messages.
+#  bad_arguments_are_results: bad arguments of a tool are a result with `isError`, not
+# an error.  elicitation_modes: separated by a space.
 Revision = namedtuple(
     "Revision", "batches bad_arguments_are_results elicitation_modes")
 REVISIONS = {
@@ -364,13 +364,13 @@ LEGACY_VERSIONS = [*REVISIONS]  # those with a handshake
 # before it reads the next line: either the request changes how that line is read, or it
 # takes no time.
 #
-# To add a revision, add a row to REVISIONS.  To add a method, add a row here, a function
-# under @handles (section 13) and a method of Client (15), and name it in the table of
-# Server's docstring.  If it needs a new capability, the server must declare that: add
-# it to CAPABILITIES if it has details to declare, to CHANGES if it has a list that
-# changes, and call Registry.offer where a function is registered.  To add a question,
-# add a row to CLIENT_CAPABILITIES and to ANSWER_SCHEMAS, a method to HandlerContext (12) and a
-# function to ANSWER_FUNCTIONS (15).
+# To add a revision, add a row to REVISIONS.  To add a method, add a row here, a
+# function under @handles (section 13) and a method of Client (15), and name it in the
+# table of Server's docstring.  If it needs a new capability, the server must declare
+# that: add it to CAPABILITIES if it has details to declare, to CHANGES if it has a list
+# that changes, and call Registry.offer where a function is registered.  To add a
+# question, add a row to CLIENT_CAPABILITIES and to ANSWER_SCHEMAS, a method to
+# HandlerContext (12) and a function to ANSWER_FUNCTIONS (15).
 Method = namedtuple("Method", "capability list_key on_reader", defaults=("", "", False))
 LEGACY = LEGACY_VERSIONS[-1]
 METHODS = {
@@ -640,8 +640,8 @@ def options_of(fn: Any) -> list[str]:
     return list(fn.__kwdefaults__)
 
 
-# Of what is not printable these are shown as they are: U+200D joins emoji, the last two
-# are spaces.
+# Not printable, but shown unescaped: U+200D joins emoji, the last two are
+# spaces.
 UNESCAPED = "\n\t\u200d\xa0\u3000"
 
 
@@ -903,7 +903,7 @@ class ThreadPool:
             return not (self._running or self._jobs)
 
     def drain(self, seconds: float) -> None:
-        """Wait until all jobs have ended, unless this is one; the limit must be 1."""
+        """Wait for the jobs queued so far, except in a job; the limit must be 1."""
         done = threading.Event()
         if not (self._running and self._last_thread == threading.get_ident()):
             with suppress(RuntimeError):  # no thread can be started: there was no job
@@ -959,7 +959,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
 
 
 class Inbox:
-    """Where a thread waits for an outcome, and meanwhile does what it is handed.
+    """One thread waits here for an outcome, and runs the jobs that others put in.
 
     on_arrival: called after something is put in, where no thread waits for it.
     """
@@ -1109,7 +1109,7 @@ private_files: set[ByteStream] = set()
 
 
 def close_in_forked_children(*files: ByteStream) -> None:
-    """A pipe that a forked child also holds does not end when we close it."""
+    """Close ours in forked children, or the peer would never see its end."""
     # To register twice is harmless, because a file can be closed twice.
     if not private_files and hasattr(os, "register_at_fork"):
         os.register_at_fork(
@@ -1125,7 +1125,7 @@ def close_in_forked_children(*files: ByteStream) -> None:
 def log_exception(heading: str) -> None:
     """Write the current exception to stderr, where a host keeps its server's log."""
     error_type, error, frames = sys.exc_info()
-    # Skip our own frames if the user's follow; on PyPy `partial` is Python too.
+    # Begin at the user's first frame, if any; on PyPy `partial` is Python too.
     first = frames
     skipped = log_exception.__code__.co_filename, sys.modules["functools"].__file__
     while first and first.tb_frame.f_code.co_filename in skipped:
@@ -1649,9 +1649,10 @@ class IncomingRequest:
                 self._release()
 
     def _release(self) -> None:  # the caller holds the lock
-        """Release its cost: when it is answered, or when its handler has ended.
+        """Release its cost.
 
-        Not when it is cancelled: calls that are cancelled at once could fill memory.
+        A cancelled request keeps it until its handler ends; else a peer could fill
+        memory by cancelling.
         """
         self.connection.incoming.charge(-self.cost)
         self.cost = 0
@@ -1731,8 +1732,8 @@ class IncomingRequests(Requests["IncomingRequest"]):
     def add(self, request: IncomingRequest) -> None:
         """Add a request and charge its cost; McpError: no room, or its id is in use.
 
-        For one that the reader handles there is always room: it ends at once, or is
-        charged for what stays.
+        Those that the reader handles are always admitted: they end at once, or charge
+        for what they keep.
         """
         if request.id in self:
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
@@ -1874,7 +1875,7 @@ class OutgoingRequest:
         self.inbox.finish(outcome)
 
     def note_progress(self, params: Json, size: int) -> bool:
-        """Progress has come; False if it does not increase, and so extends nothing.
+        """Progress has come; False if it did not increase; the deadline stays.
 
         The caller holds Connection.lock.
         """
@@ -1950,7 +1951,7 @@ class Connection:
     cancelled.  All other methods are the session's.  One thread reads; requests of the
     peer that need time run on the pool.
 
-    own_input: `reader` is read to its end, and closed.  responds: whether the peer's
+    own_input: `reader` is ours: drained, and closed.  responds: whether the peer's
     requests are answered.  answers_all: whether what is no message is answered, too; if
     both ends did so, they could exchange errors for ever.
 
@@ -2776,7 +2777,7 @@ class Evaluation:
         return 0
 
     def take_best(self, failed: list[list[Problem]]) -> None:
-        """Take the problems of the branch with the fewest, of those that fail in parts.
+        """Report the branch that came closest: the fewest problems, within its parts.
 
         If all fail as a whole, report what each expects.
         """
@@ -4000,7 +4001,7 @@ class Signature:
     hint_schema: the Schema of the hints.  given_schema: the schema that the user gave;
     then arguments must match both.  context: the name of the parameter that gets the
     context, or "".  is_async: it is `async def`, or its context is for such functions.
-    on_loop: to call it only makes a coroutine.  returns: the return hint.  doubt: what
+    on_loop: calling it returns a coroutine.  returns: the return hint.  doubt: what
     may be a mistake, or "".  Raises TypeError if a parameter cannot be described.
     """
 
@@ -4195,7 +4196,7 @@ UNSAFE_ON_WINDOWS = r"""(?xi)
 
 
 def is_safe(text: str) -> bool:
-    """Whether it leads nowhere else, taken for a path."""
+    """True if, used as a path, it stays in its folder."""
     if re.search(UNSAFE, text):
         return False
     return os.name != "nt" or not re.search(UNSAFE_ON_WINDOWS, text)
@@ -5117,7 +5118,7 @@ class BaseServerSession(Session):
         except McpError as error:
             raise peer.translate(error) from None
         except Unwind as unwind:
-            result = unwind.outcome()  # the code of its error is the right one
+            result = unwind.outcome()  # its error already has this revision's code
         if result is NO_RESPONSE_YET:
             return result
         return peer.finalize(request.method, result)
@@ -5197,7 +5198,7 @@ def handle_initialize(handling: Handling, params: Json) -> Json:
         raise McpError(INVALID_REQUEST, f"`initialize` is over {MAX_HELLO_BYTES} bytes")
     # A new one: what is in flight goes on as the old one has agreed.
     peer = session.new_peer(params)
-    peer.subscriptions = session.peer.subscriptions  # the connection is charged them
+    peer.subscriptions = session.peer.subscriptions  # charged already
     result = peer.describe(params)
     session.registry.forget(session.peer)  # it is told nothing more
     session.peer = peer
@@ -8372,10 +8373,10 @@ ResourceEntry.template_class = MoreTemplate
 # Adds: elicit_url, ask, ping, choices with titles, several choices
 # Doors: the classes of a server, of its session and of contexts; @handles.
 #
-# What fewer servers need: completion of arguments, subscriptions to resources, questions
-# with a URL, several at once, or in the words of the protocol; text in place of newer
-# content, for clients of the first revisions; and for those that extend the protocol,
-# middleware, methods and capabilities of their own.
+# What fewer servers need: completion of arguments, subscriptions to resources,
+# questions with a URL, several at once, or in the words of the protocol; text in place
+# of newer content, for clients of the first revisions; and for those that extend the
+# protocol, middleware, methods and capabilities of their own.
 
 CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())

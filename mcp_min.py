@@ -346,7 +346,7 @@ __all__ += [
     "REQUEST_CANCELLED", "CONTENT_TOO_LARGE"]
 
 # One dated revision.  batches: it allows arrays of messages.
-#  bad_arguments_are_results: bad arguments of a tool are a result with `isError`, not
+# bad_arguments_are_results: bad arguments of a tool are a result with `isError`, not
 # an error.  elicitation_modes: separated by a space.
 Revision = namedtuple(
     "Revision", "batches bad_arguments_are_results elicitation_modes")
@@ -8206,7 +8206,8 @@ ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
 def format_of(cls: Any) -> Json | None:
     """The keywords of a class in FORMATS."""
     for base in getattr(cls, "__mro__", ()):
-        keywords: Json | None = FORMATS.get(f"{base.__module__}.{base.__name__}")
+        package = base.__module__.partition(".")[0]  # pathlib is one since 3.13
+        keywords: Json | None = FORMATS.get(f"{package}.{base.__name__}")
         if keywords:
             return keywords
     return None

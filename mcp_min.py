@@ -2464,6 +2464,7 @@ class Node(dict):  # type: ignore[type-arg]
 
     def __init__(self, keywords: Json, source: Json) -> None:
         super().__init__(keywords)
+        self.required = {*self.get("required", ())}
         self.source = source
         self.make: Any = getattr(source, "make", None)
         self.optional = getattr(source, "optional", False)
@@ -2510,7 +2511,7 @@ class Node(dict):  # type: ignore[type-arg]
             node = self.flat.get(name)
             if node is None or not node.takes(part):
                 return False
-        return all(name in value for name in self.get("required", ()))
+        return value.keys() >= self.required
 
 
 class Budget:
@@ -3175,6 +3176,7 @@ class ServerConnection(Connection):
         super().__init__(session, reader, writer, **how)
         self.reads_file = not can_hang_up(reader)
         if self.reads_file:
+            self.next_line = self._next_with_room  # type: ignore[method-assign]
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
@@ -3182,11 +3184,11 @@ class ServerConnection(Connection):
     def output_failed(self, at_once: bool) -> None:
         self.close()  # nobody is there to be answered
 
-    def next_line(self) -> Line | None:
-        if self.reads_file and not self.closed:  # it waits until there is room
-            with self.lock:
-                self.handler_ended.wait_for(
-                    lambda: self.closed or self.incoming.has_room())
+    def _next_with_room(self) -> Line | None:
+        """Read a line of a file, which can wait until there is room for it."""
+        with self.lock:
+            self.handler_ended.wait_for(
+                lambda: self.closed or self.incoming.has_room())
         return super().next_line()
 
     def hand_over(self, request: IncomingRequest) -> bool:

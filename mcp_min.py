@@ -6701,6 +6701,11 @@ class BaseClient:
         outputs = {
             str(tool.get("name")): tool["outputSchema"]
             for tool in tools if type(tool.get("outputSchema")) is dict}
+        if outputs and left_out("output schemas"):
+            import warnings
+
+            warnings.warn(f"results are not checked against {left_out('output schemas')}",
+                          RuntimeWarning, stacklevel=2)
         if cursor not in (None, ...):  # it adds to the pages before it
             outputs = {**self._outputs, **outputs}
         self._outputs = outputs
@@ -8042,6 +8047,7 @@ class ForeignValidator(Validator):
 
 # -- 21. Schemas of a client -----------------------------------------------------------
 # Chapter: schemas, of a client.
+# Adds: output schemas
 # Doors: ANSWER_FUNCTIONS, _read_tool.
 #
 # A client validates what its user answers to a form, and what tools return.

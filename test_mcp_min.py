@@ -7010,6 +7010,7 @@ class Test14AsyncClient(unittest.TestCase):
             asyncio.run(first())
             self.server.add_tool(lambda: era, name=era)  # a message, if legacy
             asyncio.run(second())
+            gc.collect()  # what asyncio tells of its tasks, it tells here
         self.assertTrue(asking[0].cancelled())
         # (asyncio itself may tell of a task that began while it ended the loop.)
         self.assertNotRegex(stderr.getvalue(), "Traceback|never awaited")
@@ -12259,12 +12260,18 @@ class TestVendor(unittest.TestCase):
         """It says what it lacks, also of a server that knows nothing else."""
         self.vendor(self.folder / "bare", "--client", "--core")
         told = self.run_in("bare", textwrap.dedent("""
+            import warnings
             from mcp_min import Client
             server = [sys.executable, "-S", "-c",
                       "import test_mcp_min; test_mcp_min.everything()[0].run()"]
             with Client(server, cwd=sys.argv[1]) as client:
                 futures = [client.submit("ping") for _ in range(50)]
                 print(client.protocol_version, {str(f.result()) for f in futures})
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always")
+                    client.list_tools()
+                    client.list_resources()
+                print(*[warning.message for warning in told])
             stateless = ("import sys, json; lines = sys.stdin\\n"
                 "for line in lines: print(json.dumps({'jsonrpc': '2.0', "
                 "'id': json.loads(line)['id'], 'error': {'code': -32022, 'message': "
@@ -12282,6 +12289,8 @@ class TestVendor(unittest.TestCase):
         lacks = "2026-07-28: this copy of mcp_min was made without 'stateless'"
         self.assertEqual(told.splitlines(), [
             "2025-11-25 {'{}'}",
+            "results are not checked against " + lacks.replace(
+                "2026-07-28", "output schemas").replace("stateless", "schemas"),
             f"ValueError {lacks.replace('2026-07-28', 'modern')}",
             f"ValueError {lacks}",
             "TypeError Client: " + lacks.replace("2026-07-28", "trace").replace(

@@ -12382,7 +12382,7 @@ class TestVendor(unittest.TestCase):
     def test_a_copy_is_the_same_whoever_makes_it(self):
         """Fails if the order of a set decides."""
         made = set()
-        for seed in range(4):
+        for seed in 0, 1:
             folder = self.folder / f"seed{seed}"
             subprocess.run([sys.executable, FILE, "vendor", str(folder), "--lean",
                             "--without", "inside,trace"], check=True, timeout=PATIENCE,
@@ -12545,6 +12545,9 @@ class Parts(unittest.TestSuite):
                 with open(reader, encoding="utf-8") as report:
                     add_report(result, report.read())
                 os.waitpid(child, 0)
+        result.skipped[:] = {  # a test once, however many of its subtests are
+            str(test).partition(")")[0]: (test, text)
+            for test, text in result.skipped}.values()
         return result
 
     def split(self):
@@ -12584,6 +12587,13 @@ def run_in_child(tests, numbers, failfast):
         os._exit(0)
 
 
+class Reported(str):
+    """The name of a test that ran in another process."""
+
+    def shortDescription(self):
+        return None
+
+
 def add_report(result, report):
     """Add the outcomes of another process to a result."""
     count, *outcomes = json.loads(
@@ -12591,8 +12601,7 @@ def add_report(result, report):
     result.testsRun += count
     lists = result.failures, result.errors, result.skipped
     for outcomes_of_kind, reported in zip(lists, outcomes):
-        outcomes_of_kind += [(unittest.FunctionTestCase(print, description=name), text)
-                             for name, text in reported]
+        outcomes_of_kind += [(Reported(name), text) for name, text in reported]
 
 
 def load_tests(loader, tests, pattern):

@@ -682,12 +682,13 @@ MAX_ID = 1 << 16  # characters of an id or a token, because we store and return 
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 MARKS = (b"[", b"{", b"]", b"}", b",", b":")
 NOT_STRUCTURE = bytes(set(range(256)) - {*b"".join(MARKS), ord('"')})
-RESULT_FIRST = re.compile(rb'\s*\{\s*"result"')  # as some write it
-LINE_END = re.compile(
-    rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*\}\s*$')
-LINE_START = re.compile(
-    rb'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*'
-    rb'(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*,\s*"(result|error|method)"')
+# Of a line that was not parsed: what it is, by the orders of keys that libraries use.
+A_VERSION, AN_ID = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?', (
+    rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*')
+LINE_START = re.compile(rb'\s*\{\s*%b%b,\s*%b"(result|error|method)"' % (
+    A_VERSION, AN_ID, A_VERSION))
+RESULT_FIRST = re.compile(rb'\s*\{\s*%b"(?:result|error)"' % A_VERSION)
+LINE_END = re.compile(AN_ID + rb'\}\s*$')
 
 
 def encode(message: object) -> bytes:
@@ -787,7 +788,7 @@ def classify(message: Any) -> str:
     """Return "request", "notification" or "response", or raise McpError."""
     if type(message) is not dict:
         problem = "expected a JSON object"
-    elif "method" not in message and ("result" in message or "error" in message):
+    elif message.get("method") is None and {"result", "error"} & message.keys():
         return "response"  # parse_response checks it later
     elif message.get("jsonrpc") != "2.0":
         problem = '"jsonrpc" must be "2.0"'
@@ -2102,12 +2103,12 @@ class Connection:
             self._put(b"", sink)  # a batch also counts what has no response
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
-        """Answer a line that was not read, or fail the call that it answers."""
+        """Answer a line that was not parsed, or fail the call that it answers."""
         request_id, member, request = None, b"", None
-        start = LINE_START.match(line) if isinstance(error, Oversized) else None
+        start, too_large = LINE_START.match(line), isinstance(error, Oversized)
         if start:
             request_id, member = json.loads(start[1]), start[2]
-        elif isinstance(error, Oversized) and RESULT_FIRST.match(line):
+        elif RESULT_FIRST.match(line):
             end = LINE_END.search(line[-TAIL_BYTES:])
             request_id, member = json.loads(end[1]) if end else None, b"result"
         is_response = member in (b"result", b"error")
@@ -2116,11 +2117,11 @@ class Connection:
         if error.code == CONTENT_TOO_LARGE:
             error = self.session.oversized_error(request)
         if request:
+            if not too_large:
+                error = invalid_response(error.message)
             request.end(Outcome(None, error))
-        elif not is_response:  # a response to nothing is dropped
-            message: Json = {"id": request_id}
-            if member:
-                message["method"] = ""  # it was not read
+        elif not (is_response and too_large):  # a response to nothing is dropped
+            message = {"id": request_id, "method": ""} if member and too_large else {}
             self._send_error(message, error, line, self.outbox)
 
     def _send_error(self, message: object, error: McpError, line: Line,
@@ -5774,7 +5775,8 @@ MAX_ENTRIES = 100_000   # of a list, on all its pages
 MAX_LIST_BYTES = 64 << 20  # of a list, on all its pages
 USER_REJECTED = -1      # client/sampling: "User rejected sampling request"
 COMPLETIONS_SINCE = "2025-03-26"  # before, the capability did not exist
-CLIENT_CAPABILITIES: Json = {  # for each handler that a client has
+NO_HANDSHAKE = METHOD_NOT_FOUND, UNSUPPORTED_VERSION, INVALID_REQUEST, INVALID_PARAMS
+CLIENT_CAPABILITIES: Json = {  # declared for each handler that is given
     "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
     "sampling": {"sampling": {}}, "roots": {"roots": {}}}
 
@@ -5813,6 +5815,8 @@ def answer_form(handler: Handler, params: Json) -> Json:
     content = {} if answer.content is None else answer.content
     if type(content) is not dict and len(names) == 1:  # the form asks for one value
         content = {names[0]: content}
+    if type(content) is not dict:
+        raise TypeError(f"a form of several fields was answered with {content!r:.60}")
     return {"action": answer.action, "content": content}
 
 
@@ -5982,7 +5986,7 @@ class BaseCall(OutgoingRequest):
         self.session, self.params = session, params or {}
         name = self.params.get("name") or self.params.get("uri")
         if name:
-            self.label = f"{method} {name}"
+            self.label = f"{method} {name!s:.100}"
         self.on_progress: Any = progress_handler or settings.progress_handler
         # Bytes of progress that came, and that were told: one thread changes each.
         self._noted = self._told = 0
@@ -6166,7 +6170,7 @@ class BaseClientSession(Session):
         self.subscriptions = Subscriptions(self, uris)
         self._deadline = 0.0              # by when it must have begun
         self.is_closed = False            # close() was called
-        self._ending = threading.Lock()   # held while the process is being ended
+        self._ending = threading.RLock()  # held while the process is being ended
         self._is_over = False             # it was ended
         if isinstance(process, Process):
             atexit.register(self.close)
@@ -6191,7 +6195,7 @@ class BaseClientSession(Session):
             result = self.ask("initialize", params).wait()
         except McpError as error:
             lacks = left_out("2026-07-28")
-            if lacks:  # the server may know only this
+            if lacks and error.code in NO_HANDSHAKE:  # it may know only this
                 error.message += f" ({lacks})"
             raise
         version = result.get("protocolVersion")
@@ -6362,6 +6366,7 @@ class BaseClientSession(Session):
             return  # a forked child must not end the process
         self.is_closed = True
         try:
+            self.connection.outbox.wait_until_written(0.5)
             self.connection.close()
             self.connection.callbacks.drain(1.0)  # the last log messages
         finally:
@@ -6631,7 +6636,7 @@ class BaseClient:
             raise invalid_response('"content" is not a list')
         result = ToolResult.of(raw)
         if result.is_error and raise_on_error:
-            error = ToolError(result.text)
+            error = ToolError(result.text or f"{name} has failed")
             error.result = result
             raise error
         if WRAPS_RESULT in self._outputs.get(name, ()):
@@ -6966,6 +6971,8 @@ class RequestPeer(Peer):
         self.level = meta.get(META_LOG_LEVEL)
         if self.level is not None:
             require_one_of(META_LOG_LEVEL, self.level, LEVELS)
+        if not declares(self.registry.capabilities, "logging"):
+            self.level = None
         self.check_method(request.method)
         if request.method in ASKING:
             self._restore(request.method, request.params)
@@ -7489,8 +7496,14 @@ class StreamSubscriptions(Subscriptions):
             stream = self._find(meta.get(META_SUBSCRIPTION))
             if not isinstance(stream, Stream):
                 return False
-            before, self.current = self.current, stream
-        if before is stream:
+            before = self.current
+            if before is stream:
+                return True
+            is_late = before and stream.id < before.id  # type: ignore[operator]
+            if not is_late:
+                self.current = stream
+        if is_late:  # the server acknowledged a later one first
+            stream.cancel()
             return True
         if before:
             before.cancel()
@@ -8030,6 +8043,9 @@ class ForeignReader(DocumentReader):
 
     def translate(self, source: Json) -> Json:
         keywords = super().translate(source)
+        for name in "not", "oneOf", "if":  # to match more may be to accept less there
+            if '"pattern' in json.dumps(keywords.get(name)):
+                del keywords[name]
         keywords.pop("pattern", None)
         patterns = keywords.pop("patternProperties", None)
         if patterns is not None:
@@ -8299,9 +8315,10 @@ def more_json(value: Any) -> Any:
     if format_of(cls):
         return str(value)
     attributes = {}
-    for name in getattr(cls, "__annotations__", ()):
-        if name[0] != "_" and hasattr(value, name):
-            attributes[name] = getattr(value, name)
+    for base in reversed(cls.__mro__):
+        for name in getattr(base, "__annotations__", ()):
+            if name[0] != "_" and hasattr(value, name):
+                attributes[name] = getattr(value, name)
     return attributes or value
 
 
@@ -8559,7 +8576,7 @@ def in_older_content(value: Any, version: str) -> Any:
         return value
     since = CONTENT_SINCE.get(str(value.get("type")), "")
     if version < since:
-        name = value.get("title") or value.get("name") or since
+        name = value.get("title") or value.get("name") or value["type"]
         about = value.get("uri") or value.get("mimeType")
         return as_block(f"{name}: {about}")
     result = {**value}
@@ -8775,8 +8792,11 @@ def run_on_loop(loop: AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, 
     """
     inbox = Inbox()
 
+    async def run() -> Any:
+        return await make()  # which may raise at once: its arguments may be wrong
+
     def begin() -> None:
-        task = loop.create_task(make())
+        task = loop.create_task(run())
         task.add_done_callback(lambda _: inbox.finish(task.result))
         began(task)
 
@@ -9190,16 +9210,19 @@ class AsyncServer(BaseServer):
         loop = asyncio.get_running_loop()
         how: Json = {"run_soon": loop.call_soon_threadsafe}
         if threaded is not None:
+            if left_out("threaded"):
+                raise TypeError(left_out("threaded"))
             how["threaded"] = threaded
         self._lifespan.lent = loop
         try:
             with self._stdio_session(**how) as session:
-                ended = asyncio.ensure_future(asyncio.to_thread(session.run))
+                ended = loop.run_in_executor(None, session.run)
                 try:
                     while not ended.done():
                         await asyncio.wait({ended}, timeout=STEP_SECONDS)
                 finally:  # also when this task is cancelled
-                    session.end()
+                    # Elsewhere, because it waits for the `finally` of coroutines.
+                    await loop.run_in_executor(None, session.end)
                     await ended
         finally:
             self._lifespan.lent = None
@@ -10302,7 +10325,8 @@ def without_context(name: str, handler: Handler, call: Handler) -> Handler:
 
     count = 0
     with suppress(TypeError, ValueError):  # some built-ins have no signature
-        count = len(signature(handler).parameters)
+        for parameter in signature(handler).parameters.values():
+            count += parameter.default is parameter.empty
     if name == "elicitation_handler" and count == 4:
         return lambda message, _, params: call(message, dict, received(params), None)
     if name == "sampling_handler" and count == 3:

@@ -1283,7 +1283,12 @@ class Test5Validator(unittest.TestCase):
              ["b: expected string, got 1"]),
             ({"dependentSchemas": {"b": {"maxProperties": 0}}}, {"b": "x"},
              ["expected at most 0 properties, got 1"]),
-            ({"propertyNames": {"pattern": "("}}, {"b": "x"}, [])]
+            ({"propertyNames": {"pattern": "("}}, {"b": "x"}, []),
+            # A pattern that is not run says nothing, also where not to match is wanted.
+            ({"properties": {"b": {"not": {"pattern": "y"}}}}, {"b": "x"}, []),
+            ({"oneOf": [{"properties": {"b": {"pattern": "y"}}}, {}]}, {"b": "x"}, []),
+            ({"if": {"properties": {"b": {"pattern": "y"}}}, "then": False},
+             {"b": "x"}, [])]
         for keywords, value, problems in rows:
             with self.subTest(keywords, value=value):
                 self.assertEqual(mcp_min.ForeignValidator(
@@ -2834,12 +2839,19 @@ class Test9Handshake(unittest.TestCase):
         server = Server("s", capabilities={
             "logging": False, "resources": {"subscribe": False}})
         server.resource("x://y")(lambda: "")
+
+        @server.tool
+        def talk(ctx: Context):
+            ctx.info("not declared")
+
         play(server, """
             > 0 initialize
-            <= 0 {"capabilities": {"resources": "$declared"}, "protocolVersion": "...",
-                "serverInfo": "..."}
+            <= 0 {"capabilities": {"resources": "$declared", "tools": "$declared"},
+                "protocolVersion": "...", "serverInfo": "..."}
             > 1 resources/subscribe {"uri": "x://y"}    < 1 -32601
             > 2 logging/setLevel {"level": "info"}      < 2 -32601
+            > 4 modern tools/call {"name": "talk", "_meta": {"@logLevel": "debug"}}
+            < 4 {}
             > 3 modern subscriptions/listen {"notifications": {"moonPhase": true,
                 "promptsListChanged": true, "resourcesListChanged": true,
                 "resourceSubscriptions": ["x://y"]}}
@@ -3857,6 +3869,7 @@ class Test10Jsonable(unittest.TestCase):
     def test_each_value_has_one_json_form(self):
         plain = type("Plain", (), {  # no dataclass, but it has hints
             "__annotations__": {"a": int, "missing": str}, "a": 1, "_private": 2})
+        heir = type("Heir", (plain,), {"__annotations__": {"b": int}, "b": 2})
         rows = [
             (None, None), (True, True), ("\ud800", "\ud800"), (1.5, 1.5),
             (Color.RED, "red"), (Level.HIGH, 2), ([1, (2, "a")], [1, [2, "a"]]),
@@ -3876,6 +3889,7 @@ class Test10Jsonable(unittest.TestCase):
             # the items are lost if it is read again for a key that is no text
             ({"a": iter([1]), (1, 2): [iter("x")]}, {"a": [1], "[1, 2]": [["x"]]}),
             (AnswersAll(), "AnswersAll"), (plain(), {"a": 1}),
+            (heir(), {"a": 1, "b": 2}),
             (type("Array", (), {"tolist": lambda _: [1, [2.5]]})(), [1, [2.5]])]
         for value, form in rows:
             with self.subTest(form=form):
@@ -4660,6 +4674,30 @@ class Test11RunAsync(unittest.TestCase):
                 < 1 {"isError": true, "content": [{"text": "...threaded=False..."}]}
                 > 2 resources/read {"uri": "a://b"}   < 2 {"contents": [{"text": "x"}]}
                 """)
+
+    def test_when_its_task_is_cancelled_coroutines_end_before_the_lifespan(self):
+        """Fails (the order is another) if the loop waits for what runs on it."""
+        with process(LIFESPAN_SERVER + textwrap.dedent("""
+            @server.tool
+            async def wait():
+                begun.set()
+                try:
+                    await asyncio.sleep(60)
+                finally:
+                    print("ended", file=sys.stderr)
+            async def main():
+                global begun
+                begun = asyncio.Event()
+                serving = asyncio.ensure_future(server.run_async())
+                await begun.wait()
+                serving.cancel()
+                await asyncio.wait([serving])
+            asyncio.run(main())
+            """), "-I") as server:
+            play(server, "> handshake")
+            server.send(raw("1 call wait"))
+            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.stderr.split(), ["enter", "ended", "leave"])
 
     @UNIX
     def test_a_signal_ends_it_also_while_a_coroutine_runs(self):
@@ -6900,7 +6938,13 @@ class Test14AsyncClient(unittest.TestCase):
         async def answer(message, type, params, context):
             return type(value="yes")
 
+        async def answer_as_ours(message, schema, params, loud=False):
+            return "yes" if "properties" in schema and loud is False else "no"
+
         async def main(mode):
+            async with AsyncClient(self.server, mode=mode,
+                                   elicitation_handler=answer_as_ours) as client:
+                self.assertEqual((await client.call_tool("ask")).data, "yes")
             client = AsyncClient[Any](transport=self.server, mode=mode,
                                       elicitation_handler=answer,
                                       sampling_handler=lambda messages, params, context: (
@@ -6918,6 +6962,23 @@ class Test14AsyncClient(unittest.TestCase):
         with Client(self.server) as client:
             self.assertRaisesRegex(TypeError, "step is `async def`", client.call_tool,
                                    "ask", progress_handler=step)
+
+    @both_eras
+    def test_a_handler_with_other_parameters_has_failed(self, era):
+        """Fails (the call goes on for an hour) if its loop alone hears of that."""
+        async def answer(message):
+            return "yes"
+
+        async def main():
+            async with AsyncClient(self.server, mode=era,
+                                   elicitation_handler=answer) as client:
+                with self.assertRaises(McpError) as caught:
+                    await client.call_tool("ask")
+            self.assertIn("failed to answer", str(caught.exception))
+
+        with quiet() as stderr:
+            asyncio.run(asyncio.wait_for(main(), PATIENCE))
+        self.assertIn("positional argument", stderr.getvalue())
 
     @both_eras
     def test_an_async_handler_is_cancelled_with_the_call_or_the_question(self, era):
@@ -7058,11 +7119,7 @@ def ask(client, method, **params):
 
 IGNORED_LINES = [  # lines that a client ignores when they come before a response
     ("a banner", "Welcome to my server v1.0!"), ("a blank line", " \t\r"),
-    ("invalid UTF-8", '{"jsonrpc":"2.0","id":$id,"result":{"x":"\xff\xfe"}}'),
-    ("NaN", '{"jsonrpc":"2.0","id":$id,"result":{"x":NaN}}'),
     ("100,000 nested arrays", "[" * 100000 + "]" * 100000),
-    ("an integer of 5,000 digits", OK.replace("true", "9" * 5000)),
-    ("two messages on a line", OK + OK.replace("true", "false")),
     ("a number", "7"), ("an empty object", "{}"), ("an empty batch", "[]"),
     ("a response with an unknown id", '{"jsonrpc":"2.0","id":987654,"result":{}}'),
     ("an unknown id alone", '{"jsonrpc":"2.0","id":987654}'),
@@ -7087,6 +7144,8 @@ IGNORED_LINES = [  # lines that a client ignores when they come before a respons
 MALFORMED = [  # members of a response with a known id: only that request fails
     '"result":{},"error":{"code":1,"message":""}', '"x":0', '"result":[]',
     '"result":null', '"error":"x"', '"error":null', '"result":{},"jsonrpc":"1.0"',
+    '"result":{"x":"\xff\xfe"}', '"result":{"x":NaN}', '"result":{}}{"two":{}',
+    '"result":{"x":%s}' % ("9" * 5000), '"method":null,"result":[]',
     *['"error":{%s"message":"no disk left"}' % code
       for code in ('"code":"1",', '"code":1.5,', "")]]
 
@@ -7214,6 +7273,8 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 with self.subTest(members):
                     error = raised(
                         say, client, '{"jsonrpc":"2.0","id":$id,%s}' % members)
+                    other = '{"id":$id,"jsonrpc":"2.0",%s}' % members
+                    self.assertEqual(str(raised(say, client, other)), str(error))
                     self.assertEqual(error.code, -32603)
                     if "disk" in members:
                         self.assertIn("no disk left", str(error))
@@ -7547,6 +7608,27 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 self.assertEqual(answer["error"], {"code": code, "message": message})
                 self.assertEqual("SECRET" in stderr.getvalue(), code == -32603)
 
+    def test_a_form_of_several_fields_is_answered_with_all_of_them(self):
+        """Fails (content that is no object is sent) if any answer is taken."""
+        form = {"type": "object", "properties": {"a": {"type": "string"}, "b": {}}}
+        for answer in "yes", True, False, ["x"]:
+            client = self.fake({"elicitation_handler": lambda *_, it=answer: it})
+            with self.subTest(answer), quiet() as stderr:
+                response = ask(client, "elicitation/create", message="?",
+                               requestedSchema=form)
+                self.assertEqual(response["error"]["code"], -32603)
+                self.assertIn("form of several fields", stderr.getvalue())
+
+    def test_what_was_sent_just_before_close_arrives(self):
+        """Fails if `close` drops what a thread of its own was about to write."""
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder, "log")
+            for _ in range(5):
+                client = self.fake(note=f"open({str(log)!r}, 'a').write('.')")
+                client.notify("acme/note", {"text": "x" * 5000})
+                client.close()
+            self.assertEqual(log.read_text(), ".....")
+
     def test_questions_beyond_eight_wait_and_those_beyond_a_limit_are_refused(self):
         """Fails (by hanging) if a question that is refused gets no response."""
         def responses():
@@ -7707,6 +7789,19 @@ class Test14Faults(FakeServers, unittest.TestCase):
             client.request("fake/say")
             self.assertEqual([receive()["params"]["uri"] for _ in uris], uris)
             client.unsubscribe("note://open")
+
+    @needs("stateless")
+    def test_streams_may_be_acknowledged_in_another_order(self):
+        """Fails (the update is dropped) if the stream acknowledged last is the one that
+        counts: the first is for fewer notifications."""
+        client, receive = self.listener(
+            discover="modern(tools={'listChanged': True})", start="first = None",
+            listen="second, first = (id, first) if first else (None, id)\n"
+                   "if second: acknowledge(); id = first; acknowledge()",
+            say="update('x', second); result()")
+        client.subscribe("note://x")
+        client.request("fake/say")
+        self.assertEqual(receive()["params"]["uri"], "note://x")
 
     @needs("stateless")
     def test_a_subscription_is_either_cancelled_or_acknowledged(self):
@@ -10936,7 +11031,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
         """A link is told as text before 2025-06-18, audio before 2025-03-26."""
         server = Server("s")
         blocks = [ResourceLink("s://x", "sign", title="The sign"), Text("t"),
-                  mcp_min.Audio(b"RIFF....WAVE")]
+                  mcp_min.Audio(b"RIFF....WAVE", mime_type="audio/wav")]
         server.add_tool(lambda: blocks, name="tool")
         server.add_prompt(lambda: blocks, name="prompt")
         for revision, expected in zip(LEGACY, (
@@ -10946,6 +11041,8 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 self.assertEqual([block.type for block in content], expected.split())
                 if content[0].type == "text":
                     self.assertEqual(content[0].text, "The sign: s://x")
+                if content[2].type == "text":
+                    self.assertEqual(content[2].text, "audio: audio/wav")
                 messages = client.get_prompt("prompt").messages
                 self.assertEqual([one.content.type for one in messages],
                                  expected.split())

@@ -632,8 +632,8 @@ def refuse_unknown(where: str, unknown: Iterable[str],
     for name in unknown:
         if name in LEFT_OUT:
             raise TypeError(f"{where}: {left_out(name)}")
-    raise TypeError(f"{where}: unknown: {', '.join(sorted(unknown))}; known are: "
-                    f"{', '.join(known)}")
+    text = ", ".join(known) or "none"
+    raise TypeError(f"{where}: unknown: {', '.join(sorted(unknown))}; known are: {text}")
 
 
 def options_of(fn: Any) -> list[str]:
@@ -673,7 +673,18 @@ def model_data(value: Any) -> Any:
 to_json_text = json.JSONEncoder(  # RecursionError: an object contains itself
     separators=(",", ":"), allow_nan=False, check_circular=False,
     default=model_data).encode
-parse_json_prefix = json.JSONDecoder(parse_constant=refuse_constant).raw_decode
+
+
+def bounded_int(digits: str) -> int:
+    """For Python before 3.9.14 and 3.10.7, where int() takes quadratic time."""
+    if len(digits) > 4300:
+        raise ValueError(f"an integer has {len(digits)} digits")
+    return int(digits)
+
+
+parse_json_prefix = json.JSONDecoder(
+    parse_int=None if getattr(sys, "get_int_max_str_digits", int)() else bounded_int,
+    parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
 MARK_BYTES = 40  # of memory, for each bracket, comma, colon of a message; a quote: half
 MAX_GROWTH = 5   # how much larger a message may be in memory than max_message_bytes
@@ -687,7 +698,8 @@ A_VERSION, AN_ID = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?', (
     rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*')
 LINE_START = re.compile(rb'\s*\{\s*%b%b,\s*%b"(result|error|method)"' % (
     A_VERSION, AN_ID, A_VERSION))
-RESULT_FIRST = re.compile(rb'\s*\{\s*%b"(?:result|error)"' % A_VERSION)
+OTHER_START = re.compile(rb'\s*\{\s*%b"(result|error|method)"' % A_VERSION)
+WIDE = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")  # a character beyond U+FFFF
 LINE_END = re.compile(AN_ID + rb'\}\s*$')
 
 
@@ -1675,6 +1687,7 @@ class IncomingRequest:
         try:
             line = encode(message)
         except Exception as error:  # a user's dict subclass may raise anything
+            log_exception(f"mcp_min: the result of {self.method} is not JSON")
             text = connection.session.error_text(error)
             text = f"The result is not JSON: {text:.200}"
             return self.refuse(McpError(INTERNAL_ERROR, text))
@@ -2065,6 +2078,8 @@ class Connection:
             message = decode(line, self.max_depth, max_memory)
             size = len(line)
             if size > REQUEST_COST:
+                if WIDE.search(line):
+                    size *= 4  # bytes that each character of such a text takes
                 size += memory_of(line, exact=memory_of(line) > EXACT_FROM)
             if type(message) is list:
                 self._route_batch(message, line, size)
@@ -2091,7 +2106,11 @@ class Connection:
                 self._handle_request(message, sink, size)
                 return
         except McpError as error:
-            if self.answers_all or type(message) is not dict or "method" in message:
+            is_response = type(message) is dict and "method" not in message
+            if is_response and self.answers_all:  # or it may be a request without one
+                with self.lock:
+                    is_response = self.outgoing.find(message.get("id")) is not None
+            if not is_response:
                 self._send_error(message, error, line, sink)
                 return
             kind = "response"  # a malformed one: parse_response will report it
@@ -2108,9 +2127,9 @@ class Connection:
         start, too_large = LINE_START.match(line), isinstance(error, Oversized)
         if start:
             request_id, member = json.loads(start[1]), start[2]
-        elif RESULT_FIRST.match(line):
-            end = LINE_END.search(line[-TAIL_BYTES:])
-            request_id, member = json.loads(end[1]) if end else None, b"result"
+        elif other := OTHER_START.match(line):
+            end, member = LINE_END.search(line[-TAIL_BYTES:]), other[1]
+            request_id = json.loads(end[1]) if end else None
         is_response = member in (b"result", b"error")
         if is_response:
             request = self._take_outgoing(request_id)
@@ -2303,6 +2322,7 @@ MAX_FOUND = 10_000    # problems of a value that are counted
 MAX_PROBLEMS = 20     # and listed
 MAX_CHOICES = 100     # listed in a problem; more are counted
 MAX_TEXT = 2000       # characters of what a problem says
+MAX_TEXT_MEMORY = 1 << 20  # bytes of memory of the JSON in a text: nobody charges it
 Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
 MISSING: Any = object()   # marks an absent default or value
 UNSTATED: Any = object()  # marks a default that the schema does not state
@@ -2380,7 +2400,8 @@ def json_in_text(text: str, types: Iterable[str]) -> object:
     if text != text.strip():
         return text
     try:  # as strict as for a message
-        content = decode(text.encode("utf-8", "surrogatepass"), MAX_DEPTH)
+        content = decode(
+            text.encode("utf-8", "surrogatepass"), MAX_DEPTH, MAX_TEXT_MEMORY)
     except McpError:
         return text
     if content is None:  # "null" is not taken for null
@@ -2431,7 +2452,9 @@ def mark(value: object) -> str:
 
 def integer_or_float(digits: str) -> float:
     number = float(digits)
-    return int(number) if number % 1 == 0 else number
+    if number % 1 == 0 and abs(number) < 1e22:  # 1e308 has 309 digits
+        return int(number)
+    return number
 
 
 def with_parts(whole: Any, parts: dict[Any, Any]) -> Any:
@@ -2734,7 +2757,13 @@ class Evaluation:
 
     def check_choice(self, choices: tuple[set[str], str]) -> None:
         marks, text = choices
-        if not self.problems and self.mark(self.value) not in marks:
+        if self.problems:
+            return
+        # A large value is not written to be compared with short ones.
+        is_large = isinstance(self.value, (list, dict)) and self.value
+        if is_large and not any(mark[0] in "[{" for mark in marks):
+            self.refuse(text, self.value)
+        elif self.mark(self.value) not in marks:
             self.refuse(text, self.value)
 
     def apply_not(self, node: Node) -> None:
@@ -3069,6 +3098,7 @@ class ServedRequest(IncomingRequest):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.peer: Peer = self.connection.session.peer
+        self.cost += self.peer.cost
         self.token = None
         params = self.params
         if type(params) is dict and type(params.get("_meta")) is dict:
@@ -3181,6 +3211,7 @@ class ServerConnection(Connection):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
+        self.unfinished = 0  # requests that are cancelled because the client hung up
 
     def output_failed(self, at_once: bool) -> None:
         self.close()  # nobody is there to be answered
@@ -3204,6 +3235,7 @@ class ServerConnection(Connection):
         with self.lock:
             self.handler_ended.wait_for(
                 lambda: not self.incoming, self._drain_seconds)
+            self.unfinished = len(self.incoming)
         if self.callbacks.bytes:
             self.callbacks.drain(deadline - monotonic())
         self.outbox.wait_until_written(deadline - monotonic())
@@ -3261,6 +3293,7 @@ class Peer:
     names_urls = True  # a question with a URL has an id
     steps: Json | None = None
     version = ""  # the revision; "" until `initialize`
+    cost = 0  # of that, if it is large: each request in flight keeps its Peer
     level: str | None = None
 
     def __init__(self, registry: Registry, connection: ServerConnection) -> None:
@@ -3521,7 +3554,9 @@ class Message(Fields):
 
     def __init__(self, role: str, content: Any) -> None:
         check_choice("role", role, ["user", "assistant"])
-        if not isinstance(content, list):
+        if isinstance(content, list):
+            content = [*map(as_block, content)]
+        else:
             content = as_block(content)
         super().__init__(role=role, content=content)
 
@@ -4136,7 +4171,7 @@ class UriTemplate:
     name twice, or adjacent variables.
     """
 
-    may_have = f"{{x}} with text between them {left_out('{?x,y}')}"
+    may_have = "{x} with text between them"
 
     def __init__(self, text: str) -> None:
         first, *parts = re.split(r"\{([A-Za-z_]\w*)\}", text)
@@ -4146,8 +4181,9 @@ class UriTemplate:
         adjacent = "" in literals[1:-1]
         repeated = len(set(self.names)) < len(self.names)
         if adjacent or repeated or re.search("[{}]", "".join(literals)):
-            raise ValueError(f"{text!r} is not a URI template that can be matched: it "
-                             f"may have {self.may_have}")
+            text = f"{text!r} is not a URI template that can be matched: it may have "
+            lacks = left_out("{?x,y}")
+            raise ValueError(f"{text}{self.may_have}{lacks and '; '}{lacks}")
         ends = [*map(re.escape, literals)]
         ends[-1] += r"\Z"
         variables = map(self.pattern_of, self.names, ends[1:])
@@ -4839,7 +4875,10 @@ class PromptEntry(Registration):
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
-        messages = [*map(message_of, parts_in(read_result(value)))]
+        messages = []
+        for message in map(message_of, parts_in(read_result(value))):
+            for block in listed(message["content"]):  # a prompt's message has one
+                messages.append({**message, "content": block})
         return wire_fields(description=self.descriptor.get("description"),
                            messages=messages)
 
@@ -5108,6 +5147,8 @@ class BaseServerSession(Session):
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         if method == INITIALIZED:
             self.registry.subscribe(self.peer)
+            if self.connection.closed:  # `end` may have been faster
+                self.registry.forget(self.peer)
 
     def handle(self, request: Any) -> Any:
         """Take the request's four steps; return its result, or raise its error."""
@@ -5191,17 +5232,18 @@ class BaseServerSession(Session):
 # -- the method handlers
 
 
-MAX_HELLO_BYTES = 1 << 18  # of memory: each request in flight may keep another one
+MAX_HELLO_BYTES = 1 << 20  # of memory
 
 
 @handles("initialize")
 def handle_initialize(handling: Handling, params: Json) -> Json:
     session = handling.session
     if handling.request.cost > MAX_HELLO_BYTES:
-        raise McpError(INVALID_REQUEST, f"`initialize` is over {MAX_HELLO_BYTES} bytes")
+        raise McpError(INVALID_REQUEST, "`initialize` takes over 1 MiB of memory")
     # A new one: what is in flight goes on as the old one has agreed.
     peer = session.new_peer(params)
     peer.subscriptions = session.peer.subscriptions  # charged already
+    peer.cost = max(0, handling.request.cost - 2 * REQUEST_COST)
     result = peer.describe(params)
     session.registry.forget(session.peer)  # it is told nothing more
     session.peer = peer
@@ -5429,7 +5471,12 @@ class BaseServer(ByChapters):
             warn(f"mcp_min: {self.name} waits for a host's messages on stdin; to try "
                  "it, with the whole mcp_min.py: python3 mcp_min.py list FILE.py\n")
         with stop_at_signals(), stdio_server() as (reader, writer):
-            yield self._session(reader, writer, own_input=True, **how)
+            session = self._session(reader, writer, own_input=True, **how)
+            yield session
+            if session.connection.unfinished:
+                warn(f"mcp_min: the client has hung up, so that "
+                     f"{session.connection.unfinished} of its requests were cancelled; "
+                     "Server(drain_seconds=…) lets them run longer\n")
 
     def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
                       run_soon: Handler) -> Any:
@@ -7199,7 +7246,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
     for key, signature in peer.settings.grants.copy().items():
         if wanted.get(key) is not None:
             grant = session.bound(handling, signature, {"wanted": wanted[key]})
-            granted[key] = grant()
+            granted[key] = [*grant()][:MAX_REQUESTS]  # numbers may have equal hashes
     stream = ListenStream(peer, request)
     acknowledgement = encode(stream.grant(wanted, granted))
     with session.registry.lock, connection.lock:
@@ -7801,7 +7848,11 @@ def pattern_matches(text: str, pattern: str) -> bool:
 
 
 def check_pattern(evaluation: Evaluation, pattern: str) -> None:
-    if not pattern_matches(evaluation.value, pattern):
+    began = monotonic()
+    matches = pattern_matches(evaluation.value, pattern)
+    seconds = monotonic() - began  # it may be quadratic: charged by the time it took
+    evaluation.budget.spend(int(seconds * MAX_STEPS / LOOK_COST))
+    if not matches:
         evaluation.refuse(f"text like {show(pattern)}", evaluation.value)
 
 
@@ -7811,7 +7862,7 @@ def is_multiple(value: float, unit: float) -> bool:
     from fractions import Fraction
 
     # as they are written: 0.1 is a tenth
-    return Fraction(repr(value)) % Fraction(repr(unit)) == 0
+    return Fraction(str(value)) % Fraction(str(unit)) == 0
 
 
 def join_uri(base: str, reference: str) -> str:
@@ -8225,6 +8276,8 @@ FORMATS: Any = {  # by the names of classes, which need not be imported
     "builtins.bytes":    {"contentEncoding": "base64"},
 }
 ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
+MAX_EQUAL_HASHES = 100  # of the items of a set, or the keys of a dict
+MAX_DECIMAL = 400       # digits before or after the point of a Decimal
 
 
 def format_of(cls: Any) -> Json | None:
@@ -8242,12 +8295,34 @@ def parse_format(cls: Any, value: Any) -> Any:
     text = str(value)
     if issubclass(cls, bytes):
         return from_base64(text)
+    if hasattr(cls, "is_finite"):  # Decimal
+        number = cls(text)
+        if not (number.is_finite() and abs(number.adjusted()) < MAX_DECIMAL):
+            raise ValueError("not a finite number of ordinary size")
+        return number
     if not hasattr(cls, "fromisoformat"):
         return cls(text)
     # RFC 3339, for Python before 3.11: no Z, six digits after the point
     text = re.sub("[zZ]$", "+00:00", text)
     text = re.sub(r"\.(\d+)", lambda part: f".{part[1]:0<6.6}", text)
     return cls.fromisoformat(text)
+
+
+def check_decimal(evaluation: Evaluation, text_format: str) -> None:
+    """The limits of a Decimal hold also for one that is written as text."""
+    node = evaluation.node
+    if text_format != "decimal" or not node.make:
+        return
+    with suppress(ValueError, ArithmeticError):  # to be reported by `make`
+        value = node.make(evaluation.value)
+        number = Evaluation(node, value, evaluation.budget, path=evaluation.path)
+        for row in KEYWORDS.values():
+            if row.kind == "number" and row.name in node:
+                row.apply(number, node[row.name])
+        evaluation.problems += number.problems
+
+
+add_keywords(("format", "string", STRING, check_decimal))
 
 
 def read_more(reader: HintReader, hint: Any) -> Schema | None:
@@ -8283,7 +8358,24 @@ def read_array(reader: HintReader, args: Any, make: Any) -> Schema:
         schema["items"] = reader.read(args[0])
     if make in (set, frozenset):
         schema["uniqueItems"] = True
+        schema.make = lambda items: make(differing(items))
     return schema
+
+
+def differing(items: Iterable[Any]) -> list[Any]:
+    """The items, whose hashes differ; else a set of them takes quadratic time.
+
+    ValueError: too many are the same.  Unlike the hash of text, that of a number or a
+    UUID is not salted, so that a peer can send many with the same.
+    """
+    items = [*items]
+    counts: dict[str, int] = {}
+    for item in items:
+        key = str(hash(item))
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] > MAX_EQUAL_HASHES:
+            raise ValueError("too many items with the same hash")
+    return items
 
 
 def read_object(reader: HintReader, key: Any = str, value: Any = object) -> Schema:
@@ -8296,8 +8388,8 @@ def read_object(reader: HintReader, key: Any = str, value: Any = object) -> Sche
     if len(names) > 1:  # they must be more than text
         schema["propertyNames"] = names
     if names.make:
-        schema.make = lambda members: {
-            names.make(name): part for name, part in members.items()}
+        schema.make = lambda members: dict(zip(
+            differing(map(names.make, members)), members.values()))
     return schema
 
 
@@ -9779,7 +9871,7 @@ class WatchedRequest(ServedRequest):
         if not frame:
             return
         name = self.params.get("name") or self.params.get("uri") or ""
-        warn(f"mcp_min: {self.method} {name} was cancelled {STUCK_SECONDS:g} s ago, "
+        warn(f"mcp_min: {self.method} {name!s:.100} was cancelled {STUCK_SECONDS:g} s ago, "
              f"{self.where} {frame.f_code.co_filename}:{frame.f_lineno}\n")
 
 
@@ -12018,6 +12110,8 @@ class Copy:
         if not self.version:
             raise ValueError(f"{path} is not a copy of mcp_min: --force replaces it")
         self.parts = self._found('^PARTS = "(.*)"', PARTS).split()
+        if self.parts != [part for part in PARTS.split() if part in self.parts]:
+            raise ValueError(f"{path}: PARTS is not what mcp_min writes")
 
     def _found(self, pattern: str, default: str) -> str:
         found = re.search(f"(?m){pattern}", self.text)

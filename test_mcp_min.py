@@ -1876,10 +1876,12 @@ class Test7Connection(unittest.TestCase):
         server = server_of(error)
         server.tool(name="result")(
             lambda: mcp_min.ToolResult("x", meta=BrokenMapping(a=1)))
-        play(server, """
-            > 1 call error     < 1 -32603
-            > 2 call result    < 2 -32603 "The result is not JSON"
-            """, era="legacy")
+        with quiet() as stderr:
+            play(server, """
+                > 1 call error     < 1 -32603
+                > 2 call result    < 2 -32603 "The result is not JSON"
+                """, era="legacy")
+        self.assertIn("no items", stderr.getvalue())
 
     # -- progress ----------------------------------------------------------------------
 
@@ -2041,13 +2043,17 @@ class Test7Amounts(unittest.TestCase):
             n: str(n) for n in {*range(1002)} - {5, refused["id"]}})
 
     def test_requests_of_many_bytes_at_once_are_refused(self):
-        """There is room for one, however large.  Fails if only their text counts."""
+        """There is room for one, however large.  Fails if only their text counts, or
+        each character of it as one byte, or not what the client has said of itself."""
         call = '%d call hold {"n": 1} {"_meta": {"x": %s}}'
-        for held in ["x" * 900] * 4 + ["x" * 20000], [[{}] * 250]:
+        for held, name in (
+                (["x" * 900] * 4 + ["x" * 20000], ""), ([[{}] * 250], ""),
+                (["x" * 3000 + "\N{GRINNING FACE}"], ""), (["x"], "x" * 12000)):
             server = lab()
             with wire(server) as client, mock.patch.object(
                     mcp_min, "MAX_BACKLOG_BYTES", 10000):
                 play(client, "> handshake")
+                client.ask('"hello" initialize {"clientInfo": {"name": "%s"}}' % name)
                 for n, value in enumerate(held):
                     client.say(call % (n, json.dumps(value)))
                 client.say(call % (5, "0"))
@@ -2338,7 +2344,9 @@ class Test8Stdio(unittest.TestCase):
                 < fence
                 > EOF
                 """)
-            self.assertEqual((server.exit(), server.stderr), (0, "cleaned up\n"))
+            self.assertEqual(server.exit(), 0)
+            self.assertRegex(server.stderr, "^cleaned up\nmcp_min: .* 3 of its "
+                             "requests were cancelled; .*drain_seconds=.*\n$")
 
     @UNIX
     def test_the_last_line_is_whole_or_absent(self):
@@ -2746,7 +2754,7 @@ class Test9Handshake(unittest.TestCase):
             < 1 {"protocolVersion": "2025-11-25"}
             > 2 initialize 2025-11-25 {"clientInfo": {"name": "$large"}}
             < 2 -32600
-            """, large="x" * (1 << 18))
+            """, large="x" * (1 << 20))
 
     @needs("more")
     def test_a_second_initialize_leaves_what_is_in_flight_as_it_was_agreed(self):
@@ -3328,7 +3336,14 @@ HINTS = [
      [("a/b", pathlib.Path("a/b"))], []),
     (decimal.Decimal, {"type": ["string", "number"], "format": "decimal"},
      [("0.10", decimal.Decimal("0.10")), (0.1, decimal.Decimal("0.1"))],
-     [*refused("decimal", "x"), *refused("string or number", None)]),
+     [*refused("decimal", "x", "NaN", "Infinity", "1e999999"),
+      *refused("string or number", None)]),
+    (Annotated[decimal.Decimal, Field(gt=0, le=100, multiple_of=0.01)],
+     {"type": ["string", "number"], "format": "decimal", "exclusiveMinimum": 0,
+      "maximum": 100, "multipleOf": 0.01},
+     [("99.99", decimal.Decimal("99.99")), (100, decimal.Decimal(100))],
+     [*refused("more than 0", "-5", 0), *refused("at most 100", "1000000", 1000000),
+      *refused("a multiple of 0.01", "1.001", 1.001)]),
     (bytes, {"type": "string", "contentEncoding": "base64"},
      [("aGk=", b"hi"), ("", b"")], refused("base64", "aGk", "!!!!")),
 ]
@@ -5660,6 +5675,49 @@ class Test12Limits(unittest.TestCase):
         for schema, value in (({"dependentRequired": {"y": ["z" * 9000]}}, {"y": 1}),
                               ({"type": ["string", "z" * 9000][:1]}, 1)):
             self.assertLess(len(validate(value, schema)[0]), mcp_min.MAX_TEXT + 100)
+
+    @needs("schemas")
+    def test_items_with_the_same_hash_are_limited(self):
+        """Fails (a second passes for 10,000 of them) if a set is made of any numbers."""
+        same = [n * sys.hash_info.modulus for n in range(1, 200)]
+        names = [str(uuid.UUID(int=n)) for n in same]
+        for hint, value, good in (
+                (set[int], same, list(range(200))),
+                (dict[uuid.UUID, int], dict.fromkeys(names, 1), {names[0]: 1})):
+            with self.subTest(hint):
+                signature = Signature(function(hint))
+                self.assertEqual(len(signature.bind({"x": good})["x"]), len(good))
+                with self.assertRaisesRegex(ValueError, "items with the same hash"):
+                    signature.bind({"x": value})
+
+    @needs("schemas")
+    def test_a_pattern_is_charged_the_time_it_takes(self):
+        """Fails (no problem is found) if only the length of its text counts."""
+        times = iter(itertools.count(0, 0.3))
+        with mock.patch.object(mcp_min, "monotonic", lambda: next(times)):
+            with self.assertRaisesRegex(SchemaError, "takes over"):
+                validate(["x"] * 9, {"items": {"pattern": "x"}})
+
+    def test_text_and_numbers_take_no_more_memory_than_is_charged(self):
+        """JSON in a text is limited; so is what is written to be compared."""
+        server = Server("s")
+
+        @server.tool
+        def count(rows: list) -> int:
+            return len(rows)
+
+        self.assertEqual(validate([1e308] * 200_000, {"enum": ["x"]}),
+                         ['expected "x", got an array'])
+        self.assertEqual(validate(1e308, {"const": 1e308}), [])
+        with Client(server) as client:
+            for size, fails in (20_000, False), (40_000, True):
+                result = client.call_tool("count", {"rows": json.dumps([1] * size)},
+                                          raise_on_error=False)
+                self.assertEqual(result.is_error, fails)
+
+    def test_an_integer_of_many_digits_is_refused_by_every_python(self):
+        self.assertEqual(mcp_min.bounded_int("-12"), -12)
+        self.assertRaises(ValueError, mcp_min.bounded_int, "9" * 4301)
 
     def test_the_memory_of_a_message_is_limited(self):
         """By its marks: brackets, commas, colons, quotes; not by those within text."""
@@ -10849,7 +10907,7 @@ class TestSpecification(FakeServers, unittest.TestCase):
             """)
 
     def test_a_line_that_is_not_read_is_answered_with_its_id(self):
-        """If the line begins with it; else with null."""
+        """If the line begins or ends with it, as SDKs write; else with null."""
         for value in '"%s"' % ("x" * 3000), "[" * 60 + "]" * 60:
             play(zoo(max_message_bytes=2000, max_depth=50), """
                 >> {"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"x":%(v)s}}
@@ -10857,6 +10915,10 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 >> {"jsonrpc": "2.0", "id": "seven", "method": "x", "params": [%(v)s]}
                 < {"id": "seven", "error": {}}
                 >> {"jsonrpc":"2.0","method":"tools/list","params":{"x":%(v)s},"id":7}
+                < {"id": 7, "error": {}}
+                >> {"method":"x","params":{"x":%(v)s},"jsonrpc":"2.0","id":8}
+                < {"id": 8, "error": {}}
+                >> {"jsonrpc":"2.0","params":{"x":%(v)s},"method":"x","id":9}
                 < {"id": null, "error": {}}
                 >> {"jsonrpc":"2.0","id":1.5,"method":"x","params":{"x":%(v)s}}
                 < {"id": null, "error": {}}
@@ -12475,6 +12537,9 @@ class TestVendor(unittest.TestCase):
             self.assertIn(" is what mcp_min" if same else "ask that version", told)
             edited.write_bytes(text.replace("\n", "\r\n").encode())
             self.vendor("--check", edited, status=1)
+            forged = text.replace('PARTS = "client', 'PARTS = "client x"; evil() #')
+            edited.write_text(forged)
+            self.assertIn("PARTS is not", self.vendor("--check", edited, status=2))
 
     def test_a_copy_is_the_same_whoever_makes_it(self):
         """Fails if the order of a set decides."""

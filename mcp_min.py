@@ -2760,10 +2760,9 @@ class Evaluation:
         if self.problems:
             return
         # A large value is not written to be compared with short ones.
-        is_large = isinstance(self.value, (list, dict)) and self.value
-        if is_large and not any(mark[0] in "[{" for mark in marks):
-            self.refuse(text, self.value)
-        elif self.mark(self.value) not in marks:
+        may_match = not isinstance(self.value, (list, dict)) or any(
+            mark[0] in "[{" for mark in marks)
+        if not (may_match and self.mark(self.value) in marks):
             self.refuse(text, self.value)
 
     def apply_not(self, node: Node) -> None:
@@ -10981,7 +10980,7 @@ class Tool(FamiliarEntry, ToolEntry):
             options["output_schema"] = False
         super().__init__(fn, options)
         for name in excluded:
-            self.signature.hint_schema["properties"].pop(name)
+            self.signature.hint_schema["properties"].pop(name, None)
 
     def listed(self) -> Json:
         return {**self.descriptor, "parameters": self.signature.schema}
@@ -11392,6 +11391,9 @@ class KnownByField(type):
         name: object = getattr(value, cls.field, None)
         return name == cls.__name__
 
+    def __call__(cls, **fields: Any) -> Any:
+        return AnyFields(**{cls.field: cls.__name__, **fields})
+
 
 AcceptedElicitation, DeclinedElicitation, CancelledElicitation = (
     KnownByField(action, (), {"field": "action", "__doc__": f"The answer {action!r}."})
@@ -11634,11 +11636,11 @@ class Console:
         content = {}
         try:
             if not fields:
-                return (self._take("", fields) or cli_input("yes or no")) == "yes"
+                return (self._take("") or cli_input("yes or no")) == "yes"
             for name, value in fields.items():
                 field = as_object(value)
                 can_skip = name not in required or "default" in field
-                text = self._take(name, fields)
+                text = self._take(name)
                 if text is None and has_answers and can_skip:
                     text = ""
                 cli_show("the server asks", cli_field(name, field, not can_skip))
@@ -11651,18 +11653,23 @@ class Console:
     def answer_url(self, message: str, url: str, _: object) -> Any:
         return self.answer_form(f"{message}\nopen {url}", {})
 
-    def _take(self, name: str, fields: Json) -> str | None:
-        """The answer NAME=VALUE, or the next without a name; McpError: no such name."""
+    def _take(self, name: str) -> str | None:
+        """The answer NAME=VALUE; or else the next that is for no field."""
         for answer in self._answers:
             key, equals, value = answer.partition("=")
-            if not equals or key == name:
+            if equals and key == name:
                 self._answers.remove(answer)
-                return value if equals else answer
-        for answer in self._answers:  # those for other fields
-            if answer.partition("=")[0] not in fields:
-                known = join_first(fields, str)
-                raise wrong_answer(f"{answer}: no such field; there are: {known}")
+                return value
+        for answer in self._answers:
+            if "=" not in answer:
+                self._answers.remove(answer)
+                return answer
         return None
+
+    def check_used(self) -> None:
+        """Raise Error for an answer that was not asked for: it may be misspelt."""
+        if self._answers:
+            raise Error(f"not asked for: {', '.join(self._answers)}")
 
 
 def wrong_answer(problem: str) -> McpError:
@@ -11769,11 +11776,14 @@ def cli_texts(result: Json) -> list[str]:
 def cli_save(result: Json, text: str, path: str) -> None:
     """Write the data of a result, or if there is none its text, into a file."""
     found = [data for _, data in cli_parts(result) if data]
-    if len(found) > 1:
-        raise ValueError(f"{len(found)} parts have data: --json shows all")
     content = text.encode("utf-8", "surrogateescape")
-    for data in found:
-        content = from_base64(data)
+    if len(found) > 1:
+        raise Error(f"{len(found)} parts have data: --json shows all")
+    try:
+        for data in found:
+            content = from_base64(data)
+    except ValueError:
+        raise invalid_response("its data is not base64") from None
     with open(path, "wb") as file:
         file.write(content)
     cli_print(f"{path}: {len(content):,} bytes", sys.stderr)
@@ -11800,8 +11810,8 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
     failed = result.get("isError") is True
     text = "\n".join(filter(None, texts(result)))
     if args.json:
-        text = json.dumps(result, indent=2)
-    if args.output:
+        result, text = {}, json.dumps(result, indent=2)
+    if args.output and not failed:
         cli_save(result, text, args.output)
     elif not text:
         cli_print(f"({nothing.format(*args.words)})", sys.stderr)
@@ -11811,6 +11821,7 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
         cli_print(indented("  ", text))
     else:
         cli_print(text)
+    console.check_used()
     return int(failed)
 
 
@@ -11896,9 +11907,9 @@ def cli_field(name: object, schema: object, is_required: bool,
     field = defined(schema, definitions)
     items = defined(field.pop("items", None), definitions)
     mark = "" if is_required else "?"
-    text = f"{name}{mark}: {field.get('type', 'any')}"
+    text = f"{name}{mark}: {type_in_words(field)}"
     if items:
-        text += f" of {items.get('type', 'any')}"
+        text += f" of {type_in_words(items)}"
     held = {**field, **items}
     rest = {key: value for key, value in held.items()
             if key not in SHOWN and value is not False}
@@ -11910,6 +11921,11 @@ def cli_field(name: object, schema: object, is_required: bool,
         text += f"  {field['description']}"
     below = indented("  ", cli_fields(held, definitions))
     return f"{text}\n{below}".rstrip()
+
+
+def type_in_words(schema: Json) -> str:
+    kind = schema.get("type", "any")
+    return " or ".join(map(str, as_list(kind) or [kind]))
 
 
 # What is not shown as JSON.
@@ -12019,7 +12035,8 @@ def cli_server(module: ModuleType) -> Any:
     if len(servers) == 1:
         return servers.pop()
     if servers or not functions:
-        raise ValueError(f"{module.__file__} must have one Server, or public functions")
+        raise ValueError(f"{module.__file__} must have one Server, not {len(servers)}, "
+                         "or public functions")
     server = Server(module.__name__, instructions=module.__doc__)
     for function in functions:
         server.add_tool(function)
@@ -12070,7 +12087,7 @@ def cli_vendor(args: Namespace) -> int:
     if path.endswith(".py"):
         raise ValueError(f"{path} is a file: a copy is written into a FOLDER")
     folder, path = path, os.path.join(path, "mcp_min.py")
-    if os.path.realpath(path) == os.path.realpath(__file__):
+    if os.path.exists(path) and os.path.samefile(path, __file__):
         raise ValueError(f"{path} is the file to copy from")
     parts = vendor_choice(args)
     if os.path.exists(path) and not args.force:
@@ -12109,6 +12126,7 @@ class Copy:
         self.version = self._found(r'\A"""mcp_min ([\w.]+)', "")
         if not self.version:
             raise ValueError(f"{path} is not a copy of mcp_min: --force replaces it")
+        self.seal = self._found(f"^{SEAL}(.*)", "")
         self.parts = self._found('^PARTS = "(.*)"', PARTS).split()
         if self.parts != [part for part in PARTS.split() if part in self.parts]:
             raise ValueError(f"{path}: PARTS is not what mcp_min writes")
@@ -12121,20 +12139,19 @@ class Copy:
         """Whether it is what its version makes; not known of another's whole file."""
         if self.version == __version__:
             return self.text == vendored(own_source(), self.parts)
-        seal = self._found(f"^{SEAL}(.*)", "")
-        return seal == sha256_of(self.text.replace(f"{SEAL}{seal}\n", "", 1))
+        return self.seal == sha256_of(self.text.replace(f"{SEAL}{self.seal}\n", "", 1))
 
     def check(self) -> int:
         """Say whether it is what its first lines say; return the exit status.
 
         Of another version only that version can tell: 2, if it agrees with itself.
         """
-        status, verb = 1, "is not what"
-        if self.is_as_made():
-            status, verb = 0, "is what"
-            if self.version != __version__:
-                status, verb = 2, "agrees with its own first lines; ask that version if"
-        cli_print(f"{self.path} {verb} mcp_min {self.version} makes: "
+        status, verdict = 1, "is not"
+        if self.version != __version__ and (self.is_as_made() or not self.seal):
+            status, verdict = 2, "may be (only that version can tell)"
+        elif self.is_as_made():
+            status, verdict = 0, "is"
+        cli_print(f"{self.path} {verdict} what mcp_min {self.version} makes: "
                   f"{', '.join(self.parts)}")
         return status
 
@@ -12154,8 +12171,8 @@ class Copy:
         """Raise ValueError if a copy with these parts would not just update it."""
         problem = ""
         if not self.is_as_made():
-            problem = (f"was edited (or, of mcp_min {self.version}, nobody can tell); "
-                       "--diff shows what an update would change")
+            doubt = "" if self.seal else f" (or is all of mcp_min {self.version})"
+            problem = f"was edited{doubt}; --diff shows what an update would change"
         elif self.parts != parts:
             problem = (f"has other parts; removed would be: "
                        f"{missing_from(self.parts, parts)}; added: "
@@ -12204,8 +12221,10 @@ def vendor_choice(args: Namespace) -> list[str]:
     chosen = chosen - {*args.without}
     if args.ends or chapters - chosen - EXTRAS:
         chosen = chosen - EXTRAS
+    if args.with_ and not args.core:
+        raise ValueError("--with is for --core")
     if {*args.with_} - chosen:
-        raise ValueError("--with is for --core; names and cli need all other chapters")
+        raise ValueError("names and cli need all other chapters")
     return [name for name in PARTS.split() if name in {*ends, *chosen}]
 
 
@@ -12444,6 +12463,14 @@ COMMANDS: Json = {
                "copy what a project needs, or look at a copy"),
     "trace": (cli_trace, "SERVER", "to env", "relay a server, log its lines"),
     "connect": (cli_connect, "PATH", "", "relay to a server inside an application")}
+
+
+def seconds_of(text: str) -> float:
+    if not 0 < float(text) < threading.TIMEOUT_MAX:
+        raise ValueError
+    return float(text)
+
+
 FLAG: Json = {"action": "store_true"}
 MANY: Json = {"action": "append", "default": []}
 END: Json = {"action": "append_const", "dest": "ends", "default": []}
@@ -12458,7 +12485,7 @@ OPTIONS: Json = {
     "env": {**MANY, "metavar": "KEY[=VALUE]",
             "help": "set a variable of the server or its entry, or copy it"},
     "inherit-env": {**FLAG, "help": "copy all variables"},
-    "timeout": {"type": float, "default": 60.0, "help": "seconds to wait (60)"},
+    "timeout": {"type": seconds_of, "default": 60.0, "help": "seconds to wait (60)"},
     "mode": {"default": "auto", "metavar": "REVISION", "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_false", "dest": "threaded", "default": None,
                    "help": "run all handlers on one thread"},

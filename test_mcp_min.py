@@ -5694,9 +5694,9 @@ class Test12Limits(unittest.TestCase):
     def test_a_pattern_is_charged_the_time_it_takes(self):
         """Fails (no problem is found) if only the length of its text counts."""
         times = iter(itertools.count(0, 0.3))
-        with mock.patch.object(mcp_min, "monotonic", lambda: next(times)):
-            with self.assertRaisesRegex(SchemaError, "takes over"):
-                validate(["x"] * 9, {"items": {"pattern": "x"}})
+        with mock.patch.object(mcp_min, "monotonic", lambda: next(times)), (
+                self.assertRaisesRegex(SchemaError, "takes over")):
+            validate(["x"] * 9, {"items": {"pattern": "x"}})
 
     def test_text_and_numbers_take_no_more_memory_than_is_charged(self):
         """JSON in a text is limited; so is what is written to be compared."""
@@ -8491,6 +8491,9 @@ class TestFamiliarNames(unittest.TestCase):
                                               ("a", "", []), ("own", "", ["its own"])):
                 completion = client.complete("p", argument, value)
                 self.assertEqual(completion["values"], expected)
+        reference = mcp_min.PromptReference(type="ref/prompt", name="p")
+        self.assertIsInstance(reference, mcp_min.PromptReference)
+        self.assertEqual((reference.type, reference.name), ("ref/prompt", "p"))
 
     @both_eras
     def test_any_handler_finds_its_context(self, era):
@@ -8964,7 +8967,7 @@ class TestCommandLine(unittest.TestCase):
         import sys
         from dataclasses import dataclass
         from typing import Annotated, List
-        from mcp_min import Context, Image, ResourceLink, Server
+        from mcp_min import Context, Image, ResourceLink, Server, ToolResult
         server = Server("tools")
 
         @dataclass
@@ -8992,6 +8995,9 @@ class TestCommandLine(unittest.TestCase):
 
         server.tool(lambda: ["look", Image(b"GIF8")], name="picture")
         server.tool(lambda: [Image(b"GIF8")] * 2, name="pictures")
+        server.tool(lambda: ToolResult([
+            {"type": "image", "data": "***", "mimeType": "image/gif"}]), name="broken")
+        server.tool(lambda: 1 / 0, name="fail")
         server.tool(lambda: ResourceLink("x://y", "y"), name="link")
         server.resource("x://y")(lambda: b"\\0\\xff")
         server.resource("x://text")(lambda: "caf\u00e9")
@@ -9126,7 +9132,17 @@ class TestCommandLine(unittest.TestCase):
             self.assertEqual((out, status), ("", 0))
             self.assertIn("saved: %d bytes" % len(content), err)
             self.assertEqual(pathlib.Path(path).read_bytes(), content)
-        self.fails("2 parts", 2, "call", "pictures", "--output", "x", *server)
+        out, err, status = cli("call", "picture", "--json", "--output", path, *server)
+        self.assertEqual(json.loads(pathlib.Path(path).read_text())["isError"], False)
+        pathlib.Path(path).write_text("kept")
+        self.fails("2 parts", 1, "call", "pictures", "--output", path, *server)
+        self.fails("not base64", 1, "call", "broken", "--output", path, *server)
+        self.fails("the tool failed", 1, "call", "fail", "--output", path, *server)
+        self.assertEqual(pathlib.Path(path).read_text(), "kept")
+        for seconds in "0", "-1", "nan", "inf":
+            with self.subTest(seconds), quiet() as stderr, self.assertRaises(SystemExit):
+                mcp_min.main(["list", "--timeout", seconds, *server])
+            self.assertIn("argument --timeout", stderr.getvalue())
 
     def test_a_server_is_a_file_an_entry_of_a_configuration_or_a_program(self):
         """After a file our options may follow; after a program they are its own."""
@@ -9394,6 +9410,13 @@ class TestCommandLine(unittest.TestCase):
             trip = ctx.elicit("Where?", Trip).data
             return trip and f"{trip.day} {trip.begin.hour} {trip.site} {trip.sure}"
 
+        def twice(ctx: Context) -> str:
+            asked = [{"type": "object", "required": [name], "properties": {
+                name: {"type": "string"}, "more": {"type": "string"}}}
+                for name in ("first", "second")]
+            return " ".join(ctx.elicit("?", form).content[name] for form, name in zip(
+                asked, ("first", "second")))
+
         def part(ctx: Context) -> str:
             return str(ctx.elicit("?", {"type": "object", "required": ["b"],
                 "properties": {"a": {"type": "string"},
@@ -9415,17 +9438,17 @@ class TestCommandLine(unittest.TestCase):
                 ("wipe", ["yes", "no"], "accept decline"),
                 ("trip", trip, "2026-02-28 9 x:?a=b False"),
                 ("trip", [*trip, "true"], "2026-02-28 9 x:?a=b True"),
-                ("trip", ["dya=1", *trip[1:]],
-                 "dya=1: no such field; there are: day, "),
-                ("trip", [*trip, "srue=true"], "srue=true: no such field"),
+                ("trip", ["dya=1", *trip[1:]], "not asked for: dya=1, begin="),
+                ("trip", [*trip, "srue=true"], "not asked for: srue=true"),
+                ("trip", ["true", *trip], "2026-02-28 9 x:?a=b True"),
                 ("trip", ["2026-02-30"], 'such as 2026-11-23, got "2026-02-30"'),
                 ("trip", [trip[0], "2026-02-28"], "begin: expected a date and a time"),
                 ("trip", [*trip[:2], "a"], "to: expected an e-mail address, got"),
                 ("trip", [*trip[:3], "a"], "site: expected a URI, such as"),
                 ("trip", [*trip, "yes"], 'sure: expected true or false, got "yes"'),
                 ("part", ["b=2"], "{'b': 2}"),
-                ("order", ["a=b"], "a=b: no such field; there are: value"),
-                ("wipe", ["a=b"], "a=b: no such field; there are: none"),
+                ("order", ["a=b"], "not asked for: a=b"),
+                ("twice", ["first=1", "second=2"], "1 2"),
                 ("order", ["tea"], 'value: expected one of "lemon", "syrup"'),
                 ("order", [""], "value: expected a value")):
             options = [word for answer in answers for word in ("--answer", answer)]
@@ -12501,12 +12524,14 @@ class TestVendor(unittest.TestCase):
                           self.vendor("--check", path, status=1))
             self.vendor(folder, *again.split(), "--force")
         for text, words in (("# mine", "is not a copy of mcp_min"),
-                            ('"""mcp_min 3.0.0: all of it."""', "nobody can tell")):
+                            ('"""mcp_min 3.0.0: all of it."""', "or is all of")):
             path.write_text(text)
             self.assertIn(words, self.vendor(folder, status=2))
             self.assertEqual(path.read_text(), text)
         self.vendor(folder, "--force")
         self.assertIn("is the file to copy from", self.vendor(HERE, status=2))
+        self.assertIn("--with is for --core",
+                      self.vendor(folder, "--with", "trace", status=2))
 
     def of_version(self, text, version):
         """A copy as another version would have made it."""
@@ -12534,7 +12559,7 @@ class TestVendor(unittest.TestCase):
             edited.write_text(text)
             same = version == mcp_min.__version__
             told = self.vendor("--check", edited, status=0 if same else 2)
-            self.assertIn(" is what mcp_min" if same else "ask that version", told)
+            self.assertIn(" is what mcp_min" if same else "only that version", told)
             edited.write_bytes(text.replace("\n", "\r\n").encode())
             self.vendor("--check", edited, status=1)
             forged = text.replace('PARTS = "client', 'PARTS = "client x"; evil() #')

@@ -30,22 +30,28 @@ Reference: `help(Client)`.
 `python3 mcp_min.py demo` shows two sessions line by line, and `vendor FOLDER` writes a
 copy with what you need.  (chapter: cli)
 
-Words, from part I on:
+Words used from part I on:
 
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
-    session       an end of a connection, a server's or a client's
-    handshake revisions, stateless revision    up to 2025-11-25; 2026-07-28.  `mode=`
-                  calls them legacy and modern, as the specification does
-    request       has an id, and gets a response.  A question is a request of the server
-                  to its client; an answer is what the client's user says to it
-    reader, turn  the thread that reads; the number of the thread that may  [turns]
-    subscriber, stream    who is notified of changes; a `subscriptions/listen` request
-    handler       a function that the programmer registered.  A job is what a pool runs
-    core, chapter, door    what every copy has; what may be left out; where it hooks in
-    node, problem    a schema that was read; what is wrong with a value
+    session       one end of a connection: the server's or the client's
+    handshake revisions    2024-11-05 to 2025-11-25; `mode=` calls them legacy
+    stateless revision     2026-07-28; `mode=` calls it modern
+    request       a message with an id, which gets a response
+    question      a request from the server to its client; the answer is the user's
+    reader        the thread that reads
+    turn          says which thread may read, as a number  [turns]
+    subscriber    who is notified of changes
+    stream        a `subscriptions/listen` request  [stateless]
+    handler       a function that the programmer registered
+    job           what a thread pool runs
+    core          what every copy has
+    chapter       what a copy may leave out; [x] and (chapter: x) mark what goes with it
+    door          where a chapter hooks into the core
+    node          a schema that was read
+    problem       what is wrong with a value
 
-The file is read from top to bottom; only annotations use names of a later section:
+Read the file from top to bottom: annotations apart, a section uses no later one:
 
     Part I: the protocol, which both ends share
     1  Vocabulary    the facts of the specification, as tables
@@ -69,7 +75,7 @@ The file is read from top to bottom; only annotations use names of a later secti
     15 Client        its session, a call, the same methods from the other side
     16 A server in this process   pipes between the two ends
 
-    Part IV: chapters, each of which may go
+    Part IV: chapters, each optional
     17 Stateless     2026-07-28: what it has in place of a handshake
     18 Stateless, of a server  2026-07-28: RequestPeer, replay, streams
     19 Stateless, of a client  the probe, "input required", streams
@@ -80,54 +86,59 @@ The file is read from top to bottom; only annotations use names of a later secti
     24 More of a server  completion, middleware, methods of your own, subscriptions
     25 Coroutines    how a thread and an event loop wait for each other
     26 Coroutines of a server  `async def` handlers, AsyncContext, run_async
-    27 Files of our own    a secret, a trace
+    27 Files of our own    opened so that no link or pipe is followed
     28 Inside an application  the thread of a host, a port for hosts
     29 Inside an application, of a client  handlers on the thread that waits
     30 Trace         the lines that cross, on stderr or in a file
-    31 Turns of reading  the reader runs handlers; who goes on is reported
-    32 The server    part II and its chapters, put together
-    33 The client   part III and its chapters, put together
+    31 Turns of reading  the reader runs handlers; those that do not end are reported
+    32 The server    part II and its chapters, assembled
+    33 The client   part III and its chapters, assembled
     34 Coroutines of a client  AsyncClient
     35 Familiar names  FastMCP's and the official SDK's spellings
     36 Command line  the program in this file
 
-Parts II and III each stand on part I alone.  To learn the protocol, read sections 1, 3,
-9 and 13; to debug a hang, 4, 6 and 8.  Each section begins with its idea.
-"(server/tools)" names a page of modelcontextprotocol.io/specification.
+Parts II and III depend only on part I.  Each section opens with its design; to debug a
+hang, read 4 and 6.  "(server/tools)" names a page of the specification, at
+modelcontextprotocol.io/specification.
 
-How a call travels, from part I on.  A client writes this line to a server's stdin:
+To learn the protocol from a server (part II), read sections 1, 3, 9 and 13.
+
+To learn it from a client (part III), read sections 1, 3 and 15.
+
+How a call travels, beginning in part I.  A client writes this line to a server's stdin:
 
     {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"forecast",
     "arguments":{"city":"Oslo","days":"5"}}}
 
-One thread of each connection reads.  It waits in `Connection.next_line` until
+Each connection has one reader thread.  It waits in `Connection.next_line` until
 `split_lines` has a whole line; `Connection.receive` parses it, and `classify` says what
 it is: a request, a notification, or the response to a request of ours.
 
-This is a request.  It becomes an IncomingRequest and enters a table under its id.  It
-leaves the table exactly once: when it is answered or cancelled, or when the connection
-ends.  Whoever takes it out decides its outcome; latecomers find no entry, and return.
-Whatever is said about a request (progress, log messages, the response) is queued under
-the lock that proves it is still in the table.  So progress cannot follow the response,
-and a cancelled request is silent.  Our own requests follow the same rule in a table of
-theirs.
+The line above is a request.  It becomes an IncomingRequest and enters a table under its
+id.  It leaves the table exactly once: when it is answered or cancelled, or when the
+connection ends.  Whoever takes it out decides its outcome; latecomers find no entry, and
+return.  Whatever is sent about a request (progress, log messages, the response) is
+queued while holding the lock under which the request was found in the table.  So
+progress cannot follow the response, and nothing is sent about a cancelled request.  Our
+own requests have a table with the same rule.
 
-`Connection.run_handler` gives the request to a thread of a pool, so that pings,
+`Connection.run_handler` hands the request to a thread of a pool, so that pings,
 cancellations and answers are read while every handler is busy.  There `serve_request`
 calls `handle` of the session, and `respond` takes the request out of the table and
-queues a line in the Outbox.  `Outbox.flush` writes it, on the same thread, with
+queues a line in the Outbox.  `Outbox.flush` writes it, on the same thread, together with
 whatever other threads have queued meanwhile.
 
-In a server (part II) `run` has duplicated descriptors 0 and 1 for the connection, and
-pointed the originals elsewhere (`stdio_server`), so that a stray print cannot corrupt
-the protocol.
+In a server (part II) `run` first duplicates descriptors 0 and 1 for the connection and
+redirects the originals (`stdio_server`), so that a stray print cannot corrupt the
+protocol.
 
-If no other handler runs, the reader runs this one itself, which is faster; when that
-keeps it, another thread reads on (`hand_over`).  (chapter: turns)
+If no other handler is running, the reader runs this one itself, which saves a switch of
+threads.  If it takes long, another thread takes over the reading (`hand_over`).
+(chapter: turns)
 
 The session's `handle` takes four steps, the same for every method.
 
-Which peer?  After the handshake a Peer knows what was agreed: the revision, how
+Find the peer.  After the handshake a Peer knows what was agreed: the revision, how
 the user is asked, which log messages are wanted.
 
 In the stateless revision each request carries all of that in `_meta`, and gets a
@@ -136,40 +147,40 @@ RequestPeer of its own.  (chapter: stateless)
 Validate.  `peer.validate` looks the method up: does this revision have it, and did this
 server declare the capability?
 
-Dispatch.  `dispatch` takes the request, through the middleware, to the function under
-@handles("tools/call").  It finds the tool in the Registry, and `Signature.bind` applies
-the schema that HintReader has made of the type hints: one walk checks the arguments,
-takes "5" for the integer it contains, makes the objects, and collects every problem.
-Then the function is called.
+Dispatch.  `dispatch` takes the request to the function under @handles("tools/call").  It
+finds the tool in the Registry, and `Signature.bind` applies the schema that HintReader
+made of the type hints: one pass checks the arguments, converts "5" to 5, builds objects,
+and collects every problem.  Then the function is called.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
-A handler that asks its user comes to `Context._ask`: a request goes to the client, and
-the handler waits.
+A handler that asks the user a question goes through `Context._ask`: a request is sent to
+the client, and the handler waits.
 
 In the stateless revision an exception ends the handler with the result "input required"
-(Unwind, which is no Exception).  The client calls again with the answers, and the
-handler runs from the top.  (chapter: stateless)
+(Unwind, deliberately not an Exception).  The client calls again with the answers, and
+the handler runs from the top.  (chapter: stateless)
 
 Finalize.  The tool turns the value into content, and `peer.finalize` adds what the
 revision requires.  What was raised becomes a result or an error in three places: a
 tool's own failure where tools are called, because the model must read it; an Unwind in
-the session's `handle`; all else in `serve_request`.
+the session's `handle`; everything else in `serve_request`.
 
     {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":
     "Oslo: sun for 5 days"}],"isError":false}}
 
 In a client (part III) the session is a BaseClientSession, which holds what was agreed.
-The line was sent by a BaseCall, which is a loop in the thread that waits for it.  The
-reader only puts what comes into its Inbox: progress, the response, the end of the
-connection.  The waiting thread takes it out, calls the progress handler, and keeps the
+The line was sent by a BaseCall, whose loop runs on the calling thread.  The reader only
+puts what arrives into the call's Inbox: progress, the response, the end of the
+connection.  The calling thread takes it out, calls the progress handler, and keeps the
 deadline.  Parts II and III do not name each other: `Client(server)` joins the two with
 pipes.
 
-In the stateless revision a result may be "input required": then the waiting thread lets
-the user's handlers answer, sends another request, and goes round.  (chapter: stateless)
+In the stateless revision a result may be "input required": then the calling thread lets
+the user's handlers answer, sends another request, and loops.  (chapter: stateless)
 
-Locks of a client (part III).  Outermost first: whoever holds one takes none above it.
+Locks of a client (part III), outermost first: whoever holds a lock acquires only those
+below it, here and in the next tables.
 
     UnthreadedServer._running    a handler runs on the thread that waits  [inside]
     BaseClient._lock          its session; held while it connects
@@ -177,67 +188,69 @@ Locks of a client (part III).  Outermost first: whoever holds one takes none abo
     Subscriptions.changing    what is subscribed to is being replaced
     ProbedProcess._holding    stderr that is held back  [stateless]
 
-Locks of a server (part II), which come after those of a client:
+Locks of a server (part II), outermost first:
 
     Lifespan._entering        a lifespan is being entered or left
     AsyncRuntime._starting    its event loop  [asyncio]
     Registry.lock             what is registered, and who is notified
 
-Locks of a connection (part I), which come last.  Code that holds Connection.lock must
-not write, wait (except for a thread to start), or call a user's code.  Those in the
-last rows are leaf locks:
+Locks of a connection (part I), outermost first.  While it holds Connection.lock, code
+must not write, wait (except for a thread to start), or call a user's function.  The
+locks below it are leaves.
 
     Outbox.writing            the stream: one thread writes
     Connection.lock           all of its state: the head of section 6 lists it
     Trace._lock               its table of requests  [trace]
     ThreadPool._lock, writing_stderr    their own
 
-Who is trusted, from part I on: the process, its files, this file, and the command that
-a client starts.  Who is not: the peer, and what a model sends as arguments.  Neither
-can run code here, or stop the process: a line is parsed only within its limits, a
-message is validated before a handler sees it, each request gets one response, and there
-is no eval, no pickle and no shell.  This part reaches for the streams that it is given
-and, for a traceback, the source of a handler.
+Trusted, from part I on: the process, its files, this file, and the command that a client
+starts.  Not trusted: the peer, and what a model sends as arguments.  Neither can run
+code here or stop the process: a line is parsed only within its limits, a message is
+validated before a handler sees it, each request gets one response, and there is no eval,
+no pickle and no shell.  Part I touches only the streams that it is given; for a
+traceback it also reads the handler's source.
 
-MCP_MIN_TRACE, in the environment, is "stderr" or names a file for all that crosses,
-secrets included; `trace=False` ignores it.  (chapter: trace)
+The environment variable MCP_MIN_TRACE ("stderr", or the name of a file) turns on a trace
+of all messages, secrets included; `trace=False` ignores it.  (chapter: trace)
 
-An event loop makes a pair of sockets for itself.  (chapter: asyncio)
+An event loop opens a pair of sockets internally.  (chapter: asyncio)
 
-A server (part II) reaches for descriptors 0 to 2, the null device, and the files that
-Image and Audio are given; it opens no socket and starts no process.  Arguments match
-the schema; the variables of a URI template are no absolute path and lead to no folder
-above; what the process prints stays out of the protocol.  Texts of exceptions reach the
-client and its model, tracebacks do not; an object without a JSON form is sent as its
-str(), with a warning.  Not promised are rates, and what handlers do.  `Server(...,
+A server (part II) uses descriptors 0 to 2, the null device, and the files that Image and
+Audio are given; it opens no socket and starts no process.  Arguments match the schema.
+Variables of a URI template are never absolute paths, and never contain "..".  What the
+process prints stays out of the protocol.  Texts of exceptions reach the client and its
+model, tracebacks do not; an object without a JSON form is sent as its str(), with a
+warning.  Not limited: the rate of requests, and what your handlers do.  `Server(...,
 **STRICT)` masks those texts, refuses such objects, and converts no arguments.
 
-What a client can make a server (part II) keep or do is limited:
+Limits on what a client can make a server (part II) hold or do:
 
-    a message                    16 MiB, nested 200 deep; 80 MiB in memory, where a
-                                 bracket, a comma or a colon counts as 40 bytes, a
-                                 quote as 20: two million numbers
-    requests in flight           1,000, or 16 MiB of them in memory and one more, each
-                                 of a batch as all of it, until its handler ends
+    a message                    16 MiB, nested 200 deep; an estimated 80 MiB once parsed
+                                 (40 bytes for a bracket, comma or colon, 20 for a
+                                 quote): two million numbers
+    requests in flight           1,000; or 16 MiB, which the last one may exceed.  Each
+                                 counts until its handler returns, also if cancelled;
+                                 one of a batch counts as the whole batch
+    `initialize`                 1 MiB
     ids and progress tokens      65,536 characters
     messages of a batch          100, and 16 MiB of responses
     notifications that wait      16 MiB; more are dropped
     output that nobody reads     64 MiB; then the connection is closed
     validation of arguments      500,000 steps: about a second
-    what a problem says          2,000 characters; 20 problems are listed
+    a validation message         2,000 characters; 20 problems are listed
     URIs that match templates    1,000 characters
     values of a completion       100; `total` and `hasMore` tell of the others
     a question to the client     an hour, whatever progress it reports
-    text that a pattern is tried on    20,000 characters  [schemas]
-    `listen`: who has not sent the secret    64 connections, for 5 seconds  [inside]
+    text matched with a pattern  20,000 characters  [schemas]
+    strangers at `listen`        64 connections without the secret, 5 seconds  [inside]
 
-No `$ref` is fetched.  A `pattern` in a schema of your own can take exponential time,
-because Python's `re` cannot be stopped.  (chapter: schemas)
+Remote `$ref`s are never fetched.  A `pattern` in a schema of your own can take
+exponential time, because Python's `re` cannot be stopped.  (chapter: schemas)
 
 What `ctx.once` keeps passes through the client, signed but readable: put no secret into
 it.  (chapter: stateless)
 
-`Server.listen` opens a port of 127.0.0.1, and writes a file with its number and a
+`Server.listen` opens a port on 127.0.0.1, and writes a file with its number and a
 secret.  (chapter: inside)
 
 A client (part III) starts the command that it is given, with few environment variables
@@ -246,32 +259,32 @@ program: start only what you would run by hand.  What it sends is bounded (see C
 
 load_config reads the file that it is given.  (chapter: config)
 
-To extend a server (part II) from outside: any pair of binary streams is a transport,
-given to Server.serve.  From within: the doors, at the end of section 13.
+To extend a server (part II): any pair of binary streams can be a transport; pass it to
+Server.serve.  Chapters and extensions hook in through the doors listed at the end of
+section 13.
 
-A method or a notification is a function under Server.method; what is to happen around
-every request is a middleware; `capabilities=` declares it.  (chapter: more)
+Register methods and notifications of your own with Server.method, and code that wraps
+every request with Server.middleware; declare them with `capabilities=`.  (chapter: more)
 
-What an extension pushes is granted by Server.subscription and sent by
-notify_subscribers.  (chapter: stateless)
+An extension that pushes notifications grants them with Server.subscription and sends
+them with notify_subscribers.  (chapter: stateless)
 
-To extend a client (part III): any pair of binary streams is a target; Client.request
-and Client.notify send what its other methods do not, Client.answer lets its handlers
-answer a question that came in another way, and `capabilities=` declares.
+To extend a client (part III): any pair of binary streams can be a target.
+Client.request and Client.notify send any method.  Client.answer lets its handlers answer
+a question that arrived some other way.  `capabilities=` declares them.
 
-To extend the file itself, read in part I the comment above METHODS: how to add a
+To extend the file itself, see the comment above METHODS in part I: how to add a
 revision, a method or a question.
 
-To vendor it, copy it, under any name: it works from a zip file, twice in one process,
-and under `python -I -S`.  Importing it starts no thread and touches no file.  PARTS
-says what a copy has.  Changes and licence (MIT) are at the end.
+To vendor it, copy it under any name: it works from a zip file, twice in one process, and
+under `python -I -S`.  Importing it starts no thread and touches no file.  PARTS lists
+what a copy has.  The licence (MIT) is at the end.
 """
-# ruff: noqa: BLE001, ISC004, PYI050, RUF022, SIM905
-# (Broad `except` clauses are deliberate; each part imports what it alone needs; lists
-# are grouped by topic; long strings are concatenated implicitly; typing.Never is new.)
+# ruff: noqa: BLE001, I001, ISC004, PYI050, RUF022, SIM905
+# (Broad `except` clauses are deliberate; parts have imports of their own; lists are
+# grouped by topic; long strings are concatenated implicitly; typing.Never is new.)
 from __future__ import annotations
 
-import enum
 import itertools
 import json
 import operator
@@ -291,13 +304,17 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
-    import socket
-    from argparse import Namespace
-    from asyncio import AbstractEventLoop, Task
-    from collections.abc import Awaitable, Coroutine, Generator, Iterable, Iterator
+    import socket  # inside
+    from argparse import Namespace  # cli
+    from asyncio import AbstractEventLoop, Task  # asyncio
+    from collections.abc import Awaitable, Coroutine, Generator  # asyncio
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
-    from types import FrameType, ModuleType
-    from typing import Concatenate, NoReturn, ParamSpec, TextIO
+    from types import FrameType  # turns
+    from types import ModuleType  # cli
+    from typing import Concatenate  # asyncio
+    from typing import NoReturn, ParamSpec
+    from typing import TextIO  # cli
 
     P = ParamSpec("P")
     Line = bytes | bytearray
@@ -313,7 +330,7 @@ __version__ = "5.0.0"
 # The parts of this copy, and its chapters
 PARTS = "server client stateless schemas more asyncio turns inside config trace names cli"
 __all__: list[str] = []  # each section adds its own
-ABSENT: dict[str, str] = {}  # what this copy does not have, and what that would add
+ABSENT: dict[str, str] = {}  # missing part or chapter: the names that it would add
 LEFT_OUT = {name: part for part, names in ABSENT.items()
             for name in " ".join(names.split()).split(", ") if name}
 
@@ -2971,6 +2988,7 @@ class OutputSchema:
 # knows of its client, signatures that become schemas, contexts and questions,
 # registries.  It needs part I.
 
+import enum
 import typing
 from contextlib import ExitStack, contextmanager
 
@@ -10289,12 +10307,12 @@ class Client(
     call as much progress (further notifications are dropped).
     Rounds of "input required" are 16.  [stateless]
 
-    A server is a program: start only what you would run by hand; no shell is involved.
-    `close()` closes its stdin; a server that goes on gets SIGTERM 2 seconds later and
-    SIGKILL after 2 more, as does its process group (not a child that has called
-    setsid).  On Windows, after the 2 seconds, it and all its children are ended.
-
     In an asyncio program use AsyncClient.  (chapter: asyncio)
+
+    A server is a program: start only what you would run by hand; no shell is involved.
+    `close()` closes its stdin; a server that keeps running gets SIGTERM 2 seconds later
+    and SIGKILL after 2 more, as does its process group (not a child that has called
+    setsid).  On Windows, after the 2 seconds, it and all its children are ended.
     """
 
     _session_class: Any = ClientSession
@@ -12056,7 +12074,7 @@ ENDS = {  # what a part, or the first line of a section, needs: one of these
     "III": ["client"], "part III": ["client"], "a client": ["client"],
     "part II, or chapter schemas": ["server", "schemas"],
     "chapter inside, or chapter trace": ["inside", "trace"],
-    "parts II and III": ["server client"]}
+    "parts II and III": ["server client"], "the whole file": ["server client cli"]}
 EXTRAS = {"names", "cli"}  # chapters that need all others
 ABOUT = {  # what --help says of them
     "both": "what both ends need: messages, validation, the connection",
@@ -12271,7 +12289,7 @@ def pieces_of(source: str) -> list[Piece]:
     """The source behind its head: the parts, and the sections of the chapters."""
     pieces = []
     for text in re.split(r"(?m)^(?=# == Part |# -- .*\n# (?:Of |Chapter: )"
-                         r"|# -- Changes )", source)[1:]:
+                         r"|# -- Licence )", source)[1:]:
         found = re.match(r"# == Part (I+)|.*\n# (?:Chapter: (\w+), o|O)f (.*)\.|", text)
         part, chapter, end = found.groups()  # type: ignore[union-attr]
         title = text.partition("\n")[0].strip("# =-")
@@ -12296,6 +12314,7 @@ def vendored(source: str, parts: list[str]) -> str:
                      rf"(?:.+\n)+(?<=\(chapter: {chapter}\)\n)\n"]
     for pattern in unwanted:
         text = re.sub(f"(?m)^{pattern}", "", text)
+    text = re.sub("\n{4,}", "\n\n\n", text)
     text = text.replace("ABSENT: dict[str, str] = {}", absent_table(gone, parts), 1)
     text = text.replace(f'PARTS = "{PARTS}"', f'PARTS = "{" ".join(parts)}"', 1)
     first, _, rest = text.partition("\n")
@@ -12636,6 +12655,7 @@ if __name__ == "__main__":
 
 
 # -- Changes ---------------------------------------------------------------------------
+# Of the whole file.
 #
 # 5.0.0  2026-11-25  A core and chapters: a copy may go without each of them.  New:
 #                    Server.run_async, strict_results=, STRICT, Client(trace=False),

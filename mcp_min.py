@@ -116,8 +116,8 @@ it is: a request, a notification, or the response to a request of ours.
 
 The line above is a request.  It becomes an IncomingRequest and enters a table under its
 id.  It leaves the table exactly once: when it is answered or cancelled, or when the
-connection ends.  Whoever takes it out decides its outcome; latecomers find no entry, and
-return.  Whatever is sent about a request (progress, log messages, the response) is
+connection ends.  Whoever takes it out decides its outcome; latecomers find no entry,
+and return.  Whatever is sent about a request (progress, log messages, the response) is
 queued while holding the lock under which the request was found in the table.  So
 progress cannot follow the response, and nothing is sent about a cancelled request.  Our
 own requests have a table with the same rule.
@@ -125,8 +125,8 @@ own requests have a table with the same rule.
 `Connection.run_handler` hands the request to a thread of a pool, so that pings,
 cancellations and answers are read while every handler is busy.  There `serve_request`
 calls `handle` of the session, and `respond` takes the request out of the table and
-queues a line in the Outbox.  `Outbox.flush` writes it, on the same thread, together with
-whatever other threads have queued meanwhile.
+queues a line in the Outbox.  `Outbox.flush` writes it, on the same thread, together
+with whatever other threads have queued meanwhile.
 
 In a server (part II) `run` first duplicates descriptors 0 and 1 for the connection and
 redirects the originals (`stdio_server`), so that a stray print cannot corrupt the
@@ -147,15 +147,15 @@ RequestPeer of its own.  (chapter: stateless)
 Validate.  `peer.validate` looks the method up: does this revision have it, and did this
 server declare the capability?
 
-Dispatch.  `dispatch` takes the request to the function under @handles("tools/call").  It
-finds the tool in the Registry, and `Signature.bind` applies the schema that HintReader
-made of the type hints: one pass checks the arguments, converts "5" to 5, builds objects,
-and collects every problem.  Then the function is called.
+Dispatch.  `dispatch` takes the request to the function under @handles("tools/call").
+It finds the tool in the Registry, and `Signature.bind` applies the schema that
+HintReader made of the type hints: one pass checks the arguments, converts "5" to 5,
+builds objects, and collects every problem.  Then the function is called.
 
     forecast(city="Oslo", days=5)  ->  "Oslo: sun for 5 days"
 
-A handler that asks the user a question goes through `Context._ask`: a request is sent to
-the client, and the handler waits.
+A handler that asks the user a question goes through `Context._ask`: a request is sent
+to the client, and the handler waits.
 
 In the stateless revision an exception ends the handler with the result "input required"
 (Unwind, deliberately not an Exception).  The client calls again with the answers, and
@@ -203,29 +203,30 @@ locks below it are leaves.
     Trace._lock               its table of requests  [trace]
     ThreadPool._lock, writing_stderr    their own
 
-Trusted, from part I on: the process, its files, this file, and the command that a client
-starts.  Not trusted: the peer, and what a model sends as arguments.  Neither can run
-code here or stop the process: a line is parsed only within its limits, a message is
-validated before a handler sees it, each request gets one response, and there is no eval,
-no pickle and no shell.  Part I touches only the streams that it is given; for a
+Trusted, from part I on: the process, its files, this file, and the command that a
+client starts.  Not trusted: the peer, and what a model sends as arguments.  Neither can
+run code here or stop the process: a line is parsed only within its limits, a message is
+validated before a handler sees it, each request gets one response, and there is no
+eval, no pickle and no shell.  Part I touches only the streams that it is given; for a
 traceback it also reads the handler's source.
 
-The environment variable MCP_MIN_TRACE ("stderr", or the name of a file) turns on a trace
-of all messages, secrets included; `trace=False` ignores it.  (chapter: trace)
+The environment variable MCP_MIN_TRACE ("stderr", or the name of a file) turns on a
+trace of all messages, secrets included; `trace=False` ignores it.  (chapter: trace)
 
 An event loop opens a pair of sockets internally.  (chapter: asyncio)
 
-A server (part II) uses descriptors 0 to 2, the null device, and the files that Image and
-Audio are given; it opens no socket and starts no process.  Arguments match the schema.
-Variables of a URI template are never absolute paths, and never contain "..".  What the
-process prints stays out of the protocol.  Texts of exceptions reach the client and its
-model, tracebacks do not; an object without a JSON form is sent as its str(), with a
-warning.  Not limited: the rate of requests, and what your handlers do.  `Server(...,
-**STRICT)` masks those texts, refuses such objects, and converts no arguments.
+A server (part II) uses descriptors 0 to 2, the null device, and the files that Image
+and Audio are given; it opens no socket and starts no process.  Arguments match the
+schema.  Variables of a URI template are never absolute paths, and never contain "..".
+What the process prints stays out of the protocol.  Texts of exceptions reach the client
+and its model, tracebacks do not; an object without a JSON form is sent as its str(),
+with a warning.  Not limited: the rate of requests, and what your handlers do.
+`Server(..., **STRICT)` masks those texts, refuses such objects, and converts no
+arguments.
 
 Limits on what a client can make a server (part II) hold or do:
 
-    a message                    16 MiB, nested 200 deep; an estimated 80 MiB once parsed
+    a message                    16 MiB, nested 200 deep; an estimated 80 MiB parsed
                                  (40 bytes for a bracket, comma or colon, 20 for a
                                  quote): two million numbers
     requests in flight           1,000; or 16 MiB, which the last one may exceed.  Each
@@ -264,21 +265,22 @@ Server.serve.  Chapters and extensions hook in through the doors listed at the e
 section 13.
 
 Register methods and notifications of your own with Server.method, and code that wraps
-every request with Server.middleware; declare them with `capabilities=`.  (chapter: more)
+every request with Server.middleware; declare them with `capabilities=`.  (chapter:
+more)
 
 An extension that pushes notifications grants them with Server.subscription and sends
 them with notify_subscribers.  (chapter: stateless)
 
 To extend a client (part III): any pair of binary streams can be a target.
-Client.request and Client.notify send any method.  Client.answer lets its handlers answer
-a question that arrived some other way.  `capabilities=` declares them.
+Client.request and Client.notify send any method.  Client.answer lets its handlers
+answer a question that arrived some other way.  `capabilities=` declares them.
 
 To extend the file itself, see the comment above METHODS in part I: how to add a
 revision, a method or a question.
 
-To vendor it, copy it under any name: it works from a zip file, twice in one process, and
-under `python -I -S`.  Importing it starts no thread and touches no file.  PARTS lists
-what a copy has.  The licence (MIT) is at the end.
+To vendor it, copy it under any name: it works from a zip file, twice in one process,
+and under `python -I -S`.  Importing it starts no thread and touches no file.  PARTS
+lists what a copy has.  The licence (MIT) is at the end.
 """
 # ruff: noqa: BLE001, I001, ISC004, PYI050, RUF022, SIM905
 # (Broad `except` clauses are deliberate; parts have imports of their own; lists are
@@ -443,7 +445,7 @@ WRAPS_RESULT = "x-fastmcp-wrap-result"  # marks the schema of {"result": …}
 LEVELS = "debug info notice warning error critical alert emergency".split()
 
 PARSE_ERROR = -32700          # the line is not JSON
-INVALID_REQUEST = -32600      # JSON, but not a message; or not at this time
+INVALID_REQUEST = -32600      # JSON, but not a message; or not allowed now
 METHOD_NOT_FOUND = -32601     # unknown, not in this revision, or capability undeclared
 INVALID_PARAMS = -32602       # also: unknown tool or prompt; stateless: resource too
 INTERNAL_ERROR = -32603       # a handler other than a tool failed; a bad response
@@ -454,7 +456,7 @@ CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
 
 
 def declares(capabilities: object, name: str) -> bool:
-    """True if a capability is declared; for "a.b" also its member b.
+    """True if a capability is declared; for "a.b", its member b is declared too.
 
     Some servers declare `true` in place of an object.
     """
@@ -497,13 +499,13 @@ __all__ += ["Error", "McpError", "ToolError", "RequestTimeout", "ConnectionClose
             "Cancelled"]
 
 class Error(Exception):
-    """The base of this library's errors, as csv.Error and sqlite3.Error are."""
+    """The base of this library's errors, like csv.Error."""
 
 
 class McpError(Error):
     """A JSON-RPC error in either direction: handlers raise it, callers catch it.
 
-    code: int, see the constants; or an object that has all three attributes.  message:
+    code: int, see the constants; or an object with these three attributes.  message:
     str.  data: any JSON, or None.  local: False if the peer has sent it, True for one
     of this end, such as a malformed response.  Raises TypeError for other types.
     """
@@ -650,7 +652,8 @@ def refuse_unknown(where: str, unknown: Iterable[str],
         if name in LEFT_OUT:
             raise TypeError(f"{where}: {left_out(name)}")
     text = ", ".join(known) or "none"
-    raise TypeError(f"{where}: unknown: {', '.join(sorted(unknown))}; known are: {text}")
+    raise TypeError(
+        f"{where}: unknown: {', '.join(sorted(unknown))}; known are: {text}")
 
 
 def options_of(fn: Any) -> list[str]:
@@ -663,7 +666,7 @@ UNESCAPED = "\n\t\u200d\xa0\u3000"
 
 
 def escape_control(text: str) -> str:
-    """The text with control characters, and marks that reverse it, made visible."""
+    """The text with control characters, and marks of its direction, made visible."""
     if text.isprintable():
         return text
     hidden = {char for char in text if not char.isprintable()} - {*UNESCAPED}
@@ -705,7 +708,7 @@ parse_json_prefix = json.JSONDecoder(
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
 MARK_BYTES = 40  # of memory, for each bracket, comma, colon of a message; a quote: half
 MAX_GROWTH = 5   # how much larger a message may be in memory than max_message_bytes
-EXACT_FROM = 1 << 20  # of memory: from there it is measured with more care
+EXACT_FROM = 1 << 20  # of memory: above this it is measured exactly
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 MARKS = (b"[", b"{", b"]", b"}", b",", b":")
@@ -759,7 +762,7 @@ def decode(line: Line, max_depth: int, max_memory: int = 80 << 20) -> Any:
 
 
 def memory_of(line: Line, exact: bool = False) -> int:
-    """At most what the parsed line needs in memory, besides its text.
+    """An upper bound on the memory of the parsed line, besides its text.
 
     exact: without the marks in its strings, which takes as long as parsing it.
     """
@@ -835,7 +838,7 @@ def classify(message: Any) -> str:
 
 
 def parse_response(message: Json) -> Json:
-    """Return the result of a response, or raise its error, or that it is malformed."""
+    """Return the result of a response; McpError: the peer's, or it is malformed."""
     result, error = message.get("result"), message.get("error")
     if message.get("jsonrpc") != "2.0":
         raise invalid_response('"jsonrpc" is not "2.0"')
@@ -886,8 +889,8 @@ class ThreadPool:
     thread ends by itself, so a pool is never closed.  (A ThreadPoolExecutor would not
     do: the interpreter joins its threads at exit.)
 
-    If no thread can be started for a job, one that runs takes it later; if none runs,
-    `submit` raises RuntimeError.
+    If no thread can be started for a job, a running thread takes it later; if there is
+    none, `submit` raises RuntimeError.
     """
 
     def __init__(self, name: str, limit: int) -> None:
@@ -933,7 +936,7 @@ class ThreadPool:
             return not (self._running or self._jobs)
 
     def drain(self, seconds: float) -> None:
-        """Wait for the jobs queued so far, except in a job; the limit must be 1."""
+        """Wait until the jobs queued so far are done; in a job, return at once."""
         done = threading.Event()
         if not (self._running and self._last_thread == threading.get_ident()):
             with suppress(RuntimeError):  # no thread can be started: there was no job
@@ -977,7 +980,7 @@ class ThreadPool:
 monotonic: Callable[[], float] = partial(
     threading._time)  # type: ignore[attr-defined]
 INFINITE = float("inf")
-STEP_SECONDS = 0.5  # of a wait: in steps, because a signal may come just before one
+STEP_SECONDS = 0.5  # a wait has steps: a signal just before it would not interrupt it
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
@@ -991,7 +994,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
 class Inbox:
     """One thread waits here for an outcome, and runs the jobs that others put in.
 
-    on_arrival: called after something is put in, where no thread waits for it.
+    on_arrival: called after something is put in, if no thread waits.
     """
 
     def __init__(self) -> None:
@@ -1037,7 +1040,7 @@ class Inbox:
 
 
 class Outcome(Generic[T]):
-    """What a function has returned or raised; calling it does that again."""
+    """What a function returned or raised; calling it returns or raises that again."""
 
     def __init__(self, value: T, error: BaseException | None = None) -> None:
         self.value, self.error = value, error
@@ -1073,7 +1076,7 @@ def raise_cancelled() -> NoReturn:
 
 
 def read_chunks(stream: ByteStream) -> Iterator[bytes]:
-    """The bytes of a stream, binary or under a text, until it ends or breaks."""
+    """The bytes of a binary stream, or of the one under a text stream, to its end."""
     stream = getattr(stream, "buffer", stream)
     read = getattr(stream, "read1", None) or stream.read
 
@@ -1139,7 +1142,7 @@ private_files: set[ByteStream] = set()
 
 
 def close_in_forked_children(*files: ByteStream) -> None:
-    """Close ours in forked children, or the peer would never see its end."""
+    """Close our streams in forked children; else the peer would never see an end."""
     # To register twice is harmless, because a file can be closed twice.
     if not private_files and hasattr(os, "register_at_fork"):
         os.register_at_fork(
@@ -1491,8 +1494,8 @@ class Elicited:
 
 NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
 
-MAX_UNREAD_BYTES = 64 << 20  # over that in the outbox, we close at the next line
-MAX_BACKLOG_BYTES = 16 << 20  # of requests until they end; of what waits to be told
+MAX_UNREAD_BYTES = 64 << 20  # more than this unwritten: we close
+MAX_BACKLOG_BYTES = 16 << 20  # of requests in flight; of notifications that wait
 REQUEST_COST = 1024          # bytes that a request costs besides its text
 MAX_REQUESTS = 1000          # in flight at once
 MAX_REASON = 1000            # characters of the reason for a cancellation
@@ -1543,7 +1546,7 @@ class Outbox:
         may_block: whether to block in a full pipe.  wait: block until all is written.
         """
         may_block = wait or (may_block and self._may_block)
-        wait = wait and not self._broken  # a broken stream must not collect waiters
+        wait = wait and not self._broken  # threads must not pile up on a broken stream
         try:
             while (wait or self._queue) and self.writing.acquire(wait):
                 wait = False  # a line that is queued later is written by its sender
@@ -1615,7 +1618,7 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
     """The requests of one end that have no response yet, by id.
 
     The caller holds Connection.lock.  We compare the object, not only its id, because
-    the peer may use an id again.
+    the peer may reuse an id.
     """
 
     def add(self, request: RequestT) -> None:
@@ -1750,7 +1753,7 @@ class IncomingRequest:
 
 
 class IncomingRequests(Requests["IncomingRequest"]):
-    """The requests of the peer.  bytes: what they, and what it subscribed to, cost."""
+    """The requests of the peer.  bytes: charged for them and for its subscriptions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1798,7 +1801,7 @@ class OutgoingRequest:
 
     id: its key in the table, an int once it was sent.  label: its name in errors.
     timeout: seconds without a response or progress.  last_deadline: the time
-    (monotonic()) at which it ends despite progress.
+    (monotonic()) when it ends even if progress comes.
     """
 
     def __init__(self, connection: Connection, method: str, timeout: float = INFINITE,
@@ -1857,7 +1860,7 @@ class OutgoingRequest:
                 return self.inbox.wait(self.deadline())
             except Empty:
                 if monotonic() < self.deadline():
-                    continue  # it has moved
+                    continue  # progress has moved it
                 if self.give_up("timed out"):
                     raise self.timeout_error() from None
                 return self.inbox.wait()  # the outcome is on its way
@@ -1906,7 +1909,7 @@ class OutgoingRequest:
         self.inbox.finish(outcome)
 
     def note_progress(self, params: Json, size: int) -> bool:
-        """Progress has come; False if it did not increase; the deadline stays.
+        """Note progress; False, and the deadline stays, if it did not increase.
 
         The caller holds Connection.lock.
         """
@@ -1921,9 +1924,9 @@ class OutgoingRequest:
 
 
 class Session:
-    """What a connection asks of its owner, an end of it.
+    """What a Connection asks of its owner, the server or client at this end.
 
-    Mostly the reader calls these, so they must not block, except `handle`.
+    The reader calls most of these: only `handle` may block.
     """
 
     def handle(self, request: IncomingRequest) -> Any:
@@ -1953,7 +1956,7 @@ class Session:
     def on_close(self) -> None:
         """The connection is closed."""
 
-    # The errors of what this end has asked for, or failed at
+    # Errors in the words of this end
 
     def error_text(self, error: BaseException) -> str:
         return error_text(error)
@@ -1965,7 +1968,7 @@ class Session:
         return RequestTimeout(reason)
 
     def oversized_error(self, request: OutgoingRequest | None) -> McpError:
-        """request: the one of ours that the line answers, which is too long."""
+        """request: ours that the overlong line answers, or None."""
         return McpError(CONTENT_TOO_LARGE, "A message is too long")
 
 
@@ -2015,7 +2018,7 @@ class Connection:
         self.outgoing: Requests[OutgoingRequest] = Requests()
         self.outbox = Outbox(self, writer, self.senders_may_block)
         self._output_failed = False
-        self.waiting_since = INFINITE    # the reader waits for a line
+        self.waiting_since = INFINITE    # since when the reader waits for a line
         self.peer_gone = threading.Event()  # our input has ended
 
     def start(self, tapped: bool = True) -> None:
@@ -2026,7 +2029,7 @@ class Connection:
         try:
             if tapped:
                 self.taps += [tap for make in TAPS if (tap := make(self))]
-        finally:  # also if one raises, because close() waits for the end of input
+        finally:  # also if one raises: close() waits for the end of input
             try:
                 self.start_reading()
             except RuntimeError:
@@ -2044,7 +2047,7 @@ class Connection:
         self.end_of_input()
 
     def backlog_full(self) -> bool:
-        """True if so much waits to be told to handlers that more is dropped."""
+        """True if so many notifications wait for handlers that more are dropped."""
         return self.callbacks.bytes > MAX_BACKLOG_BYTES
 
     def call_back(self, job: Job, size: int) -> None:
@@ -2162,7 +2165,7 @@ class Connection:
 
     def _send_error(self, message: object, error: McpError, line: Line,
                     sink: Any) -> None:
-        """Answer a message that cannot be accepted; of a client's, only a request."""
+        """Answer a message that cannot be accepted; a client answers only requests."""
         response = b""
         members = as_object(message)
         request_id = valid_id(members.get("id"))
@@ -2215,7 +2218,7 @@ class Connection:
             with self.lock:
                 request = self.incoming.find(params.get("requestId"))
             if request and request.cancel(params.get("reason")):
-                return  # otherwise it may end a subscription, which the session knows
+                return  # otherwise it may end a subscription: the session's
         if method == PROGRESS:
             self._handle_progress(params, size)
         self.session.handle_notification(method, params, size)
@@ -2275,7 +2278,7 @@ class Connection:
         """Let handlers finish, and what they have sent be written."""
 
     def output_failed(self, at_once: bool) -> None:
-        """The peer does not read: it has ended, and what it wrote may be unread."""
+        """Writing failed, as when the peer has ended: read what it wrote, and close."""
         with self.lock:
             again, self._output_failed = self._output_failed, True
         if at_once:
@@ -2290,7 +2293,7 @@ class Connection:
                 return self.close()
 
     def _begin_to_end(self) -> None:
-        """Once: let the requests of ours fail that wait for a response."""
+        """Fail our pending requests; a second call does nothing."""
         with self.lock:
             if self.ending:
                 return
@@ -2403,7 +2406,7 @@ JSON_TYPES = {type(None): "null", bool: "boolean", int: "number", float: "number
 
 
 def json_type(value: object) -> str:
-    """The name of a value's type; of an integer "number"."""
+    """The name of a value's type; "number" for integers, too."""
     if isinstance(value, float) and not abs(value) < INFINITE:
         return "unknown type"
     for cls in type(value).__mro__:
@@ -2457,7 +2460,7 @@ write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
 
 
 def mark(value: object) -> str:
-    """Text that is equal for values that JSON Schema calls equal, as 1 and 1.0.
+    """Text that is equal for values that JSON Schema calls equal, such as 1 and 1.0.
 
     The hashes of text are salted, so nobody can craft values whose hashes collide.
     """
@@ -2556,7 +2559,7 @@ class Node(dict):  # type: ignore[type-arg]
 
 
 class Budget:
-    """The work that is left for a validation.  Only what the peer sent is bounded.
+    """The work that is left for a validation; unbounded for our own data.
 
     every: all branches of `anyOf` count, not only the first that matches.
     """
@@ -3243,7 +3246,7 @@ class ServerConnection(Connection):
     def hand_over(self, request: IncomingRequest) -> bool:
         """The handler of this request is about to wait: let another thread read.
 
-        False if none can be started that would.
+        False if no thread can be started.
         """
         return True  # the thread that reads runs no handlers
 
@@ -4112,7 +4115,8 @@ class Signature:
         default = default_of(parameter)
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD,
                                   parameter.KEYWORD_ONLY):
-            raise TypeError(f"{name}: arguments have names: no /, *args or **kwargs")
+            raise TypeError(
+                f"{name}: MCP passes arguments by name: no /, *args or **kwargs")
         if hint is parameter.empty:
             hint = object
             self.doubt = DOUBTS.get(name, self.doubt)
@@ -5133,7 +5137,7 @@ class BaseServerSession(Session):
         self.inbox.finish(lambda: None)  # for `run` to end
 
     def on_end(self) -> None:
-        """Nothing is open that would have to be ended."""
+        """There is no stream to end."""
 
     # -- what the connection asks
 
@@ -5762,7 +5766,7 @@ class Process(StreamPair):
     def _start_thread(self, name: str, run: Job) -> None:
         try:
             start_thread(name, run)
-        except RuntimeError:  # nobody else would end it
+        except RuntimeError:  # no thread will watch it: kill it now
             self._signal(9)
             raise
 
@@ -5832,7 +5836,7 @@ def exit_name(code: int) -> str:
 # its revision.  A Call is one call on it: a loop in the thread that waits.  A Client
 # holds the current session.  Answers are the user's, to what a server asks.
 
-MODES = ["auto", "legacy", *LEGACY_VERSIONS]  # how it may begin
+MODES = ["auto", "legacy", *LEGACY_VERSIONS]  # the values of `mode`
 MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
 MAX_CALLS = 1000        # of `submit` that run their loops at once; more wait
 MAX_ENTRIES = 100_000   # of a list, on all its pages
@@ -5979,7 +5983,7 @@ def root_of(root: Any) -> Json:
 
 
 class Settings:
-    """The options of a client, see there; answers: its handlers of questions."""
+    """The options (see Client); answers: the handlers for a server's questions."""
 
     env: dict[str, str] | None
     inherit_env: bool
@@ -6032,8 +6036,8 @@ class ClientRequests(Requests["OutgoingRequest"]):
 class BaseCall(OutgoingRequest):
     """A call on a server: a loop in the thread that waits for it.
 
-    on_progress(progress, total, message): called on that thread; None once nothing more
-    is to be told.
+    on_progress(progress, total, message): called on that thread; None once no more
+    progress is to be told.
     """
 
     def __init__(self, session: BaseClientSession, method: str, params: Json | None,
@@ -6052,11 +6056,11 @@ class BaseCall(OutgoingRequest):
         if name:
             self.label = f"{method} {name!s:.100}"
         self.on_progress: Any = progress_handler or settings.progress_handler
-        # Bytes of progress that came, and that were told: one thread changes each.
+        # Bytes of progress queued by the reader, and told by the thread that waits.
         self._noted = self._told = 0
 
     def begin(self, **more: object) -> None:
-        """Send it, with more params than those of the call."""
+        """Send it, with extra params."""
         params = {**self.params, **more} if more else self.params
         self.send(self.session.prepare(params), with_token=True)
         self.session.began(self)
@@ -6189,7 +6193,7 @@ class Subscriptions:
         if not session.is_dead():  # if it is, auto_restart subscribes again
             self.uris = []
         session.call_handlers(CANCELLED, {
-            "notifications": wanted, "reason": "The server has ended this"}, 0)
+            "notifications": wanted, "reason": "The server ended the subscription"}, 0)
 
     def filter(self, uris: list[str]) -> Json:
         """What the client wants to hear of, as a filter of subscriptions/listen."""
@@ -6206,8 +6210,8 @@ class Subscriptions:
 class BaseClientSession(Session):
     """A client's end of a connection, and the server process if there is one.
 
-    version: the revision agreed on, "" until then.  methods: what servers have in it.
-    When the server is started again, the Client gets a new session.
+    version: the revision agreed on, "" until then.  methods: those that a server may
+    have in it.  When the server is started again, the Client gets a new session.
     """
 
     call_class = BaseCall
@@ -6232,7 +6236,7 @@ class BaseClientSession(Session):
         self._asking: set[IncomingRequest] = set()
         self._answered_at = 0.0
         self.subscriptions = Subscriptions(self, uris)
-        self._deadline = 0.0              # by when it must have begun
+        self._deadline = 0.0              # the deadline of connecting
         self.is_closed = False            # close() was called
         self._ending = threading.RLock()  # held while the process is being ended
         self._is_over = False             # it was ended
@@ -6283,7 +6287,7 @@ class BaseClientSession(Session):
         self.subscriptions.renew()
 
     def seconds_left(self) -> float:
-        """Until it must have begun; rounded, because error messages show it."""
+        """Seconds left to connect; rounded, because error messages show it."""
         return max(0.001, round(self._deadline - monotonic(), 3))
 
     def ask(self, method: str, params: Json) -> OutgoingRequest:
@@ -6337,7 +6341,7 @@ class BaseClientSession(Session):
             return {}
         params = require_type(request.params, dict, "params")
         if request.method in ("initialize", "server/discover"):
-            # If it is our own, so will be this error, as the response to it.
+            # A server that echoes our request echoes this error too: its response.
             raise McpError(METHOD_NOT_FOUND, "the server sends back what it gets")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
@@ -6448,7 +6452,7 @@ def no_common_version(supported: object) -> McpError:
 
 
 def check_complete(result: Json) -> Json:
-    """Return the last result of a request; McpError if its type is not "complete"."""
+    """Return the final result of a request; McpError if its type is not "complete"."""
     result_type = result.get("resultType", "complete")
     if result_type != "complete":  # basic: "MUST be ... invalid"
         raise invalid_response(f"resultType {result_type!r:.60}")
@@ -6499,7 +6503,7 @@ class BaseClient:
         """Start the server and agree on a revision; does nothing if it is connected.
 
         Blocks for at most `timeout`; on failure `close` may add 5 s, and the lifespan
-        of a Server in this process takes as long as it takes.  See basic/lifecycle,
+        of a Server in this process is not limited.  See basic/lifecycle,
         basic/versioning.
 
         Raises:
@@ -6695,7 +6699,7 @@ class BaseClient:
         return self._live("tools/call").call("tools/call", params, *options)
 
     def _read_tool(self, name: str, raise_on_error: bool, raw: Json) -> ToolResult:
-        check_complete(raw)  # with extensions `request` hands over other types
+        check_complete(raw)  # `request` does not check this, for extensions
         if type(raw.get("content", [])) is not list:
             raise invalid_response('"content" is not a list')
         result = ToolResult.of(raw)
@@ -6773,8 +6777,8 @@ class BaseClient:
         if outputs and left_out("output schemas"):
             import warnings
 
-            warnings.warn(f"results are not checked against {left_out('output schemas')}",
-                          RuntimeWarning, stacklevel=2)
+            text = f"results are not checked against {left_out('output schemas')}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         if cursor not in (None, ...):  # it adds to the pages before it
             outputs = {**self._outputs, **outputs}
         self._outputs = outputs
@@ -7143,7 +7147,7 @@ class RequestPeer(Peer):
 
 
 class ListenStream:
-    """A `subscriptions/listen` request, which stays open and costs no thread.
+    """A `subscriptions/listen` request, which stays open but occupies no thread.
 
     See basic/patterns/subscriptions.
     """
@@ -7268,7 +7272,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
     acknowledgement = encode(stream.grant(wanted, granted))
     with session.registry.lock, connection.lock:
         connection.incoming.check_room(besides=request.cost)
-        request.charge(REQUEST_COST * len(stream.subscriptions))  # it stays
+        request.charge(REQUEST_COST * len(stream.subscriptions))  # while it is open
         connection.outbox.put(acknowledgement)  # before any change is reported
         session.registry.subscribers.add(stream)
     request.on_cancel(partial(session.registry.forget, stream))
@@ -7543,7 +7547,7 @@ class StreamSubscriptions(Subscriptions):
     def _is_open(self, stream_id: object) -> bool:
         """False for a stream that has ended, or was never opened.
 
-        Of two streams, while one replaces the other, only one counts, so that no
+        While one stream replaces another, only the current one counts, so that no
         notification is doubled or lost.
         """
         stream = self._find(stream_id)
@@ -7554,7 +7558,7 @@ class StreamSubscriptions(Subscriptions):
     def _acknowledged(self, meta: Json, params: Json) -> bool:
         """Pass on the notifications of this stream from now on, and of no other.
 
-        False: it is a request of the user's.
+        False: the user opened this stream.
         """
         with self.session.connection.lock:
             stream = self._find(meta.get(META_SUBSCRIPTION))
@@ -7746,7 +7750,7 @@ class StatelessClientSession(BaseClientSession):
 def is_end_by_probe(error: ConnectionClosed) -> bool:
     """True if the server seems to have ended because of the probe, as old ones do.
 
-    Others are not started twice, because whatever they do would happen twice.
+    Others are not started twice, because their side effects would happen twice.
     """
     return error.exit_code == 0 or (
         re.search("initialize|discover", error.stderr) is not None)
@@ -7767,7 +7771,7 @@ def newest_shared(versions: list[object]) -> str:
 
 
 class ProbedProcess(Process):
-    """A server process whose stderr is held back until the probe has led to something.
+    """A server process whose stderr is held back until the probe is decided.
 
     If the probe was in vain, what it wrote is dropped: mostly tracebacks about the
     unknown method `server/discover`.
@@ -7796,7 +7800,7 @@ class ProbedProcess(Process):
             if keep_earlier and held:
                 super()._pass_on(held)
         if keep_earlier and held:
-            self._sink_thread.drain(0.2)  # so that it stands before our next output
+            self._sink_thread.drain(0.2)  # so that it appears before our next output
 
 
 class StatelessClient(BaseClient):
@@ -8626,7 +8630,7 @@ class MoreRegistry(Registry):
         self.completers: dict[tuple[str, str], Signature] = {}
 
     def declare(self, capabilities: Json) -> None:
-        """Declare these, and those that are offered later, as the user says it."""
+        """Apply the user's overrides, now and to capabilities offered later."""
         self.more_capabilities = capabilities  # type: ignore[misc]
         for capability in ["logging", *capabilities]:
             self.offer(capability)
@@ -9308,7 +9312,7 @@ class AsyncServer(BaseServer):
                 await asyncio.gather(server.run_async(), other_work())
 
         `async def` handlers run on the caller's event loop.  `def` handlers run on
-        threads; with threaded=False on the loop's, which stands still meanwhile.
+        threads; with threaded=False on the loop's, which is blocked while they run.
         Cancelling the task ends the server.
 
         Raises:
@@ -9391,7 +9395,7 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
         was_active = getattr(host_thread, "active", False)
         host_thread.active = True
         outcome = Outcome.of(run)
-        host_thread.active = was_active  # it is a job within a job of the host
+        host_thread.active = was_active  # jobs may nest
         if os.getpid() != pid:
             os._exit(0)  # a child that the handler has forked, without the others
         stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
@@ -9442,7 +9446,7 @@ class HostedSession(BaseServerSession):
 
 
 class HttpGuard:
-    """A tap that closes a connection on which an HTTP request comes first.
+    """A tap that closes a connection whose first line is an HTTP request.
 
     A browser may have reached the port of a server: nothing of that is run.
     """
@@ -9780,7 +9784,7 @@ WATCH_SECONDS = 0.02         # after a handler has begun, the clock looks for th
 
 
 class Clock:
-    """Calls functions at their times, on a thread that starts with the first of them.
+    """Calls functions at their times, on a thread started by the first.
 
     All methods require the lock.  What is called must not block.
     """
@@ -9888,8 +9892,9 @@ class WatchedRequest(ServedRequest):
         if not frame:
             return
         name = self.params.get("name") or self.params.get("uri") or ""
-        warn(f"mcp_min: {self.method} {name!s:.100} was cancelled {STUCK_SECONDS:g} s ago, "
-             f"{self.where} {frame.f_code.co_filename}:{frame.f_lineno}\n")
+        warn(f"mcp_min: {self.method} {name!s:.100} was cancelled "
+             f"{STUCK_SECONDS:g} s ago, {self.where} "
+             f"{frame.f_code.co_filename}:{frame.f_lineno}\n")
 
 
 def user_frame(thread: int) -> FrameType | None:
@@ -10344,7 +10349,7 @@ class Client(
             raise TypeError("a Client blocks: `async with AsyncClient(…)`")  # asyncio
 
         async def __aexit__(self, *exc):  # asyncio
-            """For `async with` to come to __aenter__."""  # asyncio
+            """Needed so that `async with` reaches __aenter__."""  # asyncio
 
 
 # -- 34. Coroutines of a client --------------------------------------------------------
@@ -11489,7 +11494,7 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
 # Chapter: cli, of both.
 # Adds: main
 #
-# Shows the protocol at work, and looks into any server.  Results go to stdout, all else
+# Shows the protocol at work, and inspects any server.  Results go to stdout, all else
 # to stderr.  What a server sends is escaped, and indented or labelled, so that it can
 # neither control the terminal nor be mistaken for a message of this program.
 
@@ -11532,7 +11537,7 @@ SENTENCES = {  # what a line says: the first of these whose key it contains
     '"tools/call"': "The client asks the server to run a tool.",
     '"content":[': "The tool is done.  The `id` is that of the request.",
     PROGRESS: "The tool reports how far it is.",
-    CANCELLED: "The client gives the last call up.  There will be no response.",
+    CANCELLED: "The client cancels the call.  There will be no response.",
     '"elicitation/create"': "The tool has a question, so the server asks the client.",
     '"action"': "The client sends what the user has answered."}
 
@@ -11548,7 +11553,7 @@ class DemoTap:
         self.lines += [(shown, line) for line in data.decode().splitlines()]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def cli_demo(_: object) -> None:
@@ -11560,7 +11565,7 @@ def cli_demo(_: object) -> None:
     tap = DemoTap()
     TAPS.append(lambda _: tap)
     for revision, idea in ((LEGACY, "begins with a handshake"),
-                           (MODERN_VERSIONS[0], "has none: each request says who")):
+                           (MODERN_VERSIONS[0], "has none: a request says who asks")):
         cli_print(f"\nRevision {revision} {idea}")
         tap.lines.clear()
         with Client(demo_server(), mode=revision,
@@ -11632,7 +11637,7 @@ class Console:
         cli_show(f"log {params.get('level')}", params.get("data"))
 
     def show_progress(self, done: float, total: Any, message: Any) -> None:
-        """Show each tenth, or if the total is not known each second."""
+        """Show each tenth of the total; if that is not known, one line a second."""
         step, text = int(monotonic()), f"{done:g}"
         if type(total) in (int, float) and total > 0:
             share = min(max(done / total, 0.0), 1.0)

@@ -3439,7 +3439,7 @@ class Test10TypeHints(unittest.TestCase):
              "x: 'Nowhere': name 'Nowhere' is not defined"),
             (function(Annotated[int, {"minimum": "1"}]),
              "x: minimum: expected number, got"),
-            (with_args, "args: arguments have names: no /, *args"),
+            (with_args, "args: MCP passes arguments by name: no /, *args"),
             (with_kwargs, "kwargs: arguments have names"),
             (by_position, "x: arguments have names: no /"),
             (dict, "no signature found"),
@@ -8951,7 +8951,7 @@ SAID = """ part of a sentence of the demo, and what the line below it holds
     says who it is          < "supportedVersions"
     to run a tool           > "method":"tools/call"
     reports how far         < "method":"notifications/progress"
-    gives the last call up  > "method":"notifications/cancelled"
+    cancels the call  > "method":"notifications/cancelled"
     so the server asks      < "method":"elicitation/create"
     the user has answered   > "result":{"action":"accept"
 """

@@ -3440,7 +3440,7 @@ class Test10TypeHints(unittest.TestCase):
             (function(Annotated[int, {"minimum": "1"}]),
              "x: minimum: expected number, got"),
             (with_args, "args: MCP passes arguments by name: no /, *args"),
-            (with_kwargs, "kwargs: arguments have names"),
+            (with_kwargs, "kwargs: MCP passes arguments by name"),
             (by_position, "x: arguments have names: no /"),
             (dict, "no signature found"),
             # fails, by endless recursion, if each attribute is followed

@@ -1962,14 +1962,14 @@ class Session:
         return error_text(error)
 
     def closed_error(self) -> ConnectionClosed:
-        return ConnectionClosed("The connection is closed")
+        raise NotImplementedError
 
     def timeout_error(self, reason: str) -> RequestTimeout:
         return RequestTimeout(reason)
 
     def oversized_error(self, request: OutgoingRequest | None) -> McpError:
         """request: ours that the overlong line answers, or None."""
-        return McpError(CONTENT_TOO_LARGE, "A message is too long")
+        raise NotImplementedError
 
 
 # Each makes an object that looks at all lines of a connection, or None: it has
@@ -3160,7 +3160,7 @@ class ServedRequest(IncomingRequest):
 
         See basic/utilities/progress.
         """
-        if self.token is None or not progress > self._progress:
+        if self.token is None or not progress > self._progress:  # it may be NaN
             return
         params: Json = {"progressToken": self.token, "progress": progress}
         if total is not None:

@@ -3441,11 +3441,11 @@ class Test10TypeHints(unittest.TestCase):
              "x: minimum: expected number, got"),
             (with_args, "args: MCP passes arguments by name: no /, *args"),
             (with_kwargs, "kwargs: MCP passes arguments by name"),
-            (by_position, "x: arguments have names: no /"),
+            (by_position, "x: MCP passes arguments by name: no /"),
             (dict, "no signature found"),
             # fails, by endless recursion, if each attribute is followed
             (AnswersAll(), "is not a callable object"),
-            (mock.Mock(), "arguments have names")]
+            (mock.Mock(), "MCP passes arguments by name")]
         for fn, message in rows:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
                 Signature(fn, mcp_min.CONTEXT_TYPES)
@@ -6568,7 +6568,7 @@ class Test13Process(FakeServers, unittest.TestCase):
                 "print(client.request('fake/pid')['pid'], flush=True)\n%s")
         close = "import atexit; atexit.register(client.close); "
         stubborn = {"start": "import signal; signal.signal(15, signal.SIG_IGN)",
-                    "end": "time.sleep(60)"}
+                    "end": "time.sleep(600)"}
 
         def end(label, last, rules):
             # Python warns of a fork in a process with threads from 3.12 on.
@@ -10999,6 +10999,8 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 raise RuntimeError
             return [lamp for lamp in wanted if lamp != "secret"]
 
+        self.assertEqual(grant([]), [])
+
         def switch():
             for lamp in "secret", "hall":
                 server.notify_subscribers("acme/lamps", lamp, "acme/lit", {
@@ -12398,8 +12400,8 @@ class TestVendor(unittest.TestCase):
             server = Server("s")
 
             @server.tool
-            def add(a: int, b: int = 1) -> int:
-                return a + b
+            def add(a: int, b: int = 1, more: dict[str, int] = {}) -> int:
+                return a + b + sum(more.values())
 
             @server.tool
             def ask(ctx: Context) -> str:
@@ -12419,8 +12421,8 @@ class TestVendor(unittest.TestCase):
             with self.subTest(chapter), Client(
                     [sys.executable, "-I", "-S", "-c", run], cwd=folder / "server",
                     elicitation_handler=lambda *_: "milk") as client:
-                result = client.call_tool("add", {"a": "5"})
-                self.assertEqual(result.structured_content, {"result": 6})
+                result = client.call_tool("add", {"a": "5", "more": {"c": "2"}})
+                self.assertEqual(result.structured_content, {"result": 8})
                 self.assertEqual(client.call_tool("ask").text, "milk")
             told = self.run_in(folder / "client", textwrap.dedent("""
                 from mcp_min import Client

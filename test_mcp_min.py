@@ -12244,7 +12244,7 @@ class TestTypes(unittest.TestCase):
 
 CHAPTERS = {"stateless", "schemas", "more", "asyncio", "turns", "inside", "trace"}
 COPIES = ("", "--server --core", "--server --core --with stateless", "--server",
-          "--client --core", "--lean --core", "--lean")
+          "--client --core", "--lean --core")
 
 
 def rows_of_copies():

@@ -706,16 +706,16 @@ parse_json_prefix = json.JSONDecoder(
     parse_int=None if getattr(sys, "get_int_max_str_digits", int)() else bounded_int,
     parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
-MARK_BYTES = 40  # of memory, for each bracket, comma, colon of a message; a quote: half
+PART_BYTES = 40  # of memory for each bracket, comma or colon of a message; a quote: 20
 MAX_GROWTH = 5   # how much larger a message may be in memory than max_message_bytes
 EXACT_FROM = 1 << 20  # of memory: above this it is measured exactly
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-MARKS = (b"[", b"{", b"]", b"}", b",", b":")
-NOT_STRUCTURE = bytes(set(range(256)) - {*b"".join(MARKS), ord('"')})
+PUNCTUATION = (b"[", b"{", b"]", b"}", b",", b":")
+NOT_STRUCTURE = bytes(set(range(256)) - {*b"".join(PUNCTUATION), ord('"')})
 # Of a line that was not parsed: what it is, by the orders of keys that libraries use.
-A_VERSION, AN_ID = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?', (
-    rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*')
+A_VERSION = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
+AN_ID = rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*'
 LINE_START = re.compile(rb'\s*\{\s*%b%b,\s*%b"(result|error|method)"' % (
     A_VERSION, AN_ID, A_VERSION))
 OTHER_START = re.compile(rb'\s*\{\s*%b"(result|error|method)"' % A_VERSION)
@@ -742,8 +742,8 @@ def error_response(request_id: object, error: McpError) -> Json:
 def decode(line: Line, max_depth: int, max_memory: int = 80 << 20) -> Any:
     """Read the JSON of a line; McpError(-32700) if it is not valid."""
     # Deep nesting can overflow the C stack of the JSON parser, and a list in memory is
-    # 25 times as large as its text: so the marks of a line are counted first.
-    may_be_large = len(line) * MARK_BYTES > max_memory and memory_of(line) > max_memory
+    # 25 times as large as its text: so the punctuation of a line is counted first.
+    may_be_large = len(line) * PART_BYTES > max_memory and memory_of(line) > max_memory
     if may_be_large or line.count(b"[") + line.count(b"{") > max_depth:
         check_structure(line, max_depth, max_memory)
     try:
@@ -764,19 +764,19 @@ def decode(line: Line, max_depth: int, max_memory: int = 80 << 20) -> Any:
 def memory_of(line: Line, exact: bool = False) -> int:
     """An upper bound on the memory of the parsed line, besides its text.
 
-    exact: without the marks in its strings, which takes as long as parsing it.
+    exact: ignore the punctuation in strings, which takes as long as parsing it.
     """
     if exact:
         structure, strings = structure_of(line)
-        return MARK_BYTES * (len(structure) + strings)
-    marks = sum(map(line.count, MARKS))
-    return MARK_BYTES * marks + MARK_BYTES // 2 * line.count(b'"')
+        return PART_BYTES * (len(structure) + strings)
+    count = sum(map(line.count, PUNCTUATION))
+    return PART_BYTES * count + PART_BYTES // 2 * line.count(b'"')
 
 
 def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
     """Raise Oversized if a line takes too much memory, or is nested too deep."""
     structure, strings = structure_of(line)
-    if MARK_BYTES * (len(structure) + strings) > max_memory:
+    if PART_BYTES * (len(structure) + strings) > max_memory:
         raise Oversized(PARSE_ERROR, f"Parse error: over {max_memory >> 20} MiB in "
                         "memory: max_message_bytes=…")
     brackets = structure.translate(None, b",:")
@@ -786,7 +786,7 @@ def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
 
 
 def structure_of(line: Line) -> tuple[bytes, int]:
-    """The marks of a line outside of its strings, and how many strings there are.
+    """The punctuation of a line outside of strings, and how many strings it has.
 
         {"a": [1, "x,y"]}  ->  {:[,]}, 2
 
@@ -2459,7 +2459,7 @@ def join_first(choices: Iterable[Any], text: Callable[[Any], str] = show) -> str
 write_sorted = json.JSONEncoder(sort_keys=True, default=repr).encode
 
 
-def mark(value: object) -> str:
+def canonical(value: object) -> str:
     """Text that is equal for values that JSON Schema calls equal, such as 1 and 1.0.
 
     The hashes of text are salted, so nobody can craft values whose hashes collide.
@@ -2718,8 +2718,8 @@ class Evaluation:
         if len(self.problems) < MAX_FOUND:
             self.problems.append(Problem((*self.path, *key), text, actual))
 
-    def mark(self, value: object) -> str:
-        text = mark(value)
+    def canonical(self, value: object) -> str:
+        text = canonical(value)
         self.budget.spend(len(text))
         return text
 
@@ -2770,19 +2770,19 @@ class Evaluation:
                 self.refuse(f"missing ({reason})", MISSING, name)
 
     def check_unique(self, wanted: bool) -> None:
-        if wanted and len({*map(self.mark, self.value)}) < len(self.value):
+        if wanted and len({*map(self.canonical, self.value)}) < len(self.value):
             self.refuse("items that differ", self.value)
 
     # -- the same value
 
-    def check_choice(self, choices: tuple[set[str], str]) -> None:
-        marks, text = choices
+    def check_enum(self, choices: tuple[set[str], str]) -> None:
+        known, text = choices
         if self.problems:
             return
         # A large value is not written to be compared with short ones.
         may_match = not isinstance(self.value, (list, dict)) or any(
-            mark[0] in "[{" for mark in marks)
-        if not (may_match and self.mark(self.value) in marks):
+            one[0] in "[{" for one in known)
+        if not (may_match and self.canonical(self.value) in known):
             self.refuse(text, self.value)
 
     def apply_not(self, node: Node) -> None:
@@ -2867,11 +2867,11 @@ class Keyword(namedtuple("Keyword", "name kind expected apply rank",
 
 
 def read_choices(choices: list[Any]) -> tuple[set[str], str]:
-    """The marks of the choices, and the text for the problem."""
+    """The canonical texts of the choices, and the text for the problem."""
     text = join_first(choices)
     if len(choices) > 1:
         text = f"one of {text}"
-    return {*map(mark, choices)}, text
+    return {*map(canonical, choices)}, text
 
 
 def list_of(node: Node) -> Node:
@@ -2927,8 +2927,8 @@ add_keywords(
     ("additionalProperties", "object", SCHEMA, Evaluation.apply_to_others, 2),
     ("items", "array", SCHEMA, Evaluation.apply_to_others, 2),
     ("uniqueItems", "array", BOOLEAN, Evaluation.check_unique, 3),
-    ("enum", ANY, CHOICES, Evaluation.check_choice, 3),
-    ("const", ANY, CHOICE, Evaluation.check_choice, 3),
+    ("enum", ANY, CHOICES, Evaluation.check_enum, 3),
+    ("const", ANY, CHOICE, Evaluation.check_enum, 3),
     ("not", ANY, SCHEMA, Evaluation.apply_not, 4),
     ("anyOf", ANY, SCHEMAS, Evaluation.apply_any, 4),
     ("oneOf", ANY, SCHEMAS, Evaluation.apply_one, 4))
@@ -4344,7 +4344,7 @@ class Handling:
             warn_once(f"mcp_min: {source}: {error}; sent as text, or NaN as null\n")
             return data
 
-    def text_of(self, value: Any, source: str) -> str:
+    def text_for(self, value: Any, source: str) -> str:
         """A text as it is, and other values as JSON."""
         if is_text(value):
             return str(value)
@@ -4861,7 +4861,8 @@ class ToolEntry(Registration):
                 wraps = False
         elif any(isinstance(part, Block) for part in parts):
             return ToolResult([part if isinstance(part, Block)
-                               else handling.text_of(part, self.key) for part in parts])
+                               else handling.text_for(part, self.key)
+                               for part in parts])
         else:
             data = handling.json_of(value, self.key)
             result = text_result(data if is_text(value) else write_json(data))
@@ -4950,7 +4951,7 @@ class ResourceEntry(Registration):
             return ResourceContents(data=bytes(value), uri=uri, **fields)
         default = "text/plain" if is_text(value) else "application/json"
         fields.setdefault("mimeType", default)
-        text = handling.text_of(value, self.key)
+        text = handling.text_for(value, self.key)
         return ResourceContents(text, uri=uri, **fields)
 
 
@@ -5212,7 +5213,7 @@ class BaseServerSession(Session):
             McpError, ToolError: the arguments are invalid.
         """
         call = self.bound(handling, signature, arguments, tool)
-        return self.run_handler(handling, call, signature.on_loop)
+        return self.run_function(handling, call, signature.on_loop)
 
     def bound(self, handling: Handling, signature: Signature, arguments: Json,
               tool: bool = False) -> Callable[[], Any]:
@@ -5229,7 +5230,7 @@ class BaseServerSession(Session):
             raise handling.peer.bad_arguments(error, tool) from None
         return partial(signature.fn, **kwargs)
 
-    def run_handler(self, handling: Handling, call: Callable[[], Any],
+    def run_function(self, handling: Handling, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
         """Run one, and wait for what it returns.
 
@@ -8726,7 +8727,7 @@ class MoreSession(BaseServerSession):
         """Call a middleware; ctx and method are what another one has passed on."""
         ctx, method = handling.context(is_async=False), handling.request.method
         call = partial(layer, ctx, method, params, call_next)
-        result = self.run_handler(handling, call)
+        result = self.run_function(handling, call)
         if not isinstance(result, dict):
             raise TypeError(f"middleware {name_of(layer)} returned no result")
         return result
@@ -8871,7 +8872,7 @@ def completion_of(handling: Handling, found: Any) -> Json:
         found = more["values"]
     if is_text(found):
         found = [found]
-    texts = [handling.text_of(value, "a completion") for value in found or ()]
+    texts = [handling.text_for(value, "a completion") for value in found or ()]
     has_more = len(texts) > MAX_COMPLETIONS
     completion = {"total": len(texts), "hasMore": has_more, **more}
     completion["values"] = texts[:MAX_COMPLETIONS]
@@ -9438,11 +9439,11 @@ class HostedSession(BaseServerSession):
         self._host: Handler | None = host if self.threaded else self.run_soon
         self.connection.taps.append(HttpGuard(self.connection))
 
-    def run_handler(self, handling: Handling, call: Callable[[], Any],
+    def run_function(self, handling: Handling, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
         if self._host and not on_loop:
             call = partial(run_on_host_thread, self._host, call, handling.request)
-        return super().run_handler(handling, call, on_loop)
+        return super().run_function(handling, call, on_loop)
 
 
 class HttpGuard:
@@ -11027,7 +11028,7 @@ class Tool(FamiliarEntry, ToolEntry):
         elif isinstance(value, Block):
             yield value
         elif value is not None:
-            yield Text(handling.text_of(value, self.key))
+            yield Text(handling.text_for(value, self.key))
 
 
 class Prompt(FamiliarEntry, PromptEntry):
@@ -11235,10 +11236,10 @@ class FamiliarSession(ServerSession):
 
     contexts: ClassVar = {False: SyncFamiliarContext, True: FamiliarContext}
 
-    def run_handler(self, handling: Handling, call: Handler,
+    def run_function(self, handling: Handling, call: Handler,
                     on_loop: bool = False) -> Any:
         call = partial(call_with_context, handling.context(on_loop), call)
-        return super().run_handler(handling, call, on_loop)
+        return super().run_function(handling, call, on_loop)
 
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",

@@ -794,9 +794,9 @@ def structure_of(line: Line) -> tuple[bytes, int]:
     """
     bare = line.replace(rb"\\", b"").replace(rb'\"', b"")  # no quotes in its strings
     strings = bare.count(b'"') // 2
-    # Most strings are now two quotes: without those the rest is short.
+    # Most strings are now `""`; without them little is left.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
-    # As text: to join millions of pieces of bytes takes 80 bytes for each.
+    # As text, because bytes.join needs 80 bytes for each of millions of pieces.
     return re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii"), strings
 
 
@@ -901,7 +901,7 @@ class ThreadPool:
         self._running = 0              # jobs
         self._threads = 0
         self._idle = 0                 # threads that wait for a job
-        self._last_thread = 0          # that has taken a job
+        self._last_thread = 0          # the identity of the thread that last took a job
         self.bytes = 0                 # of memory that waiting and running jobs hold
 
     def submit(self, job: Job, size: int = 0) -> None:
@@ -958,7 +958,7 @@ class ThreadPool:
         """Wait for a job; None if this thread is to end."""
         with self._lock:
             self._idle += 1
-            # It must not end while a job is queued that is not ready yet.
+            # (A subclass may hold a job back; then this thread must not end.)
             while not self._changed.wait_for(self._ready, IDLE_SECONDS) and self._jobs:
                 pass
             self._idle -= 1
@@ -974,9 +974,8 @@ class ThreadPool:
         return bool(self._jobs)
 
 
-# Bound once, and as an object of our own: libraries that freeze the clock for a test
-# replace `time.monotonic` in every module that has it under any name; but not in
-# `threading`, so this is the real one even if the clock is frozen by now.
+# Libraries that freeze the clock for a test replace `time.monotonic` in every module
+# that has it, except in `threading`; so it is taken from there, and bound once.
 monotonic: Callable[[], float] = partial(
     threading._time)  # type: ignore[attr-defined]
 INFINITE = float("inf")
@@ -1018,7 +1017,7 @@ class Inbox:
         return self._jobs.empty()
 
     def wait(self, until: float = INFINITE) -> Any:
-        """Wait for the outcome; queue.Empty: none came until then (monotonic())."""
+        """Wait for the outcome; queue.Empty: there is none by `until`."""
         while True:
             try:
                 job, is_outcome = self._next(until - monotonic())
@@ -1099,7 +1098,7 @@ def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
     """Yield lines without their newlines; only one thread at a time may iterate.
 
     Each byte is looked at once, even if a line arrives in many chunks.  Of a line over
-    the limit its beginning is kept, enough to see that it is too long, and its end.
+    the limit only the first `limit` + 1 and the last TAIL_BYTES bytes are kept.
     """
     line, tail = bytearray(), b""
 
@@ -1393,8 +1392,8 @@ class ToolResult(Fields):
     content: a str, a block, or a list of both.  structured_content: any JSON.  The
     wire's spellings (structuredContent, isError, _meta) are taken too.
 
-    Some hosts (Claude Code is one) show the model only the structured content where
-    there is both: what it must read belongs there, too.
+    Some hosts, such as Claude Code, show the model only the structured content if both
+    are present: put what it must read there, too.
     """
 
     _field_names = "content structuredContent isError _meta"
@@ -1557,8 +1556,7 @@ class Outbox:
                 if not written:
                     return self._write_later()
         except BaseException:
-            # Ctrl-C may also have left the lock held: nobody knows who holds it, so
-            # close in either case.
+            # Ctrl-C may have left the lock held, and we cannot tell by whom: close.
             if self._broken or self.writing.locked():
                 start_thread("mcp closing", self._connection.close)
             raise
@@ -1972,7 +1970,7 @@ class Session:
         raise NotImplementedError
 
 
-# Each makes an object that looks at all lines of a connection, or None: it has
+# Factories of taps, which look at all lines of a connection; or of None.  A tap has
 # show(arrow, data), with ">" to the server or "<" to the client, and close(); neither
 # raises anything.
 TAPS: list[Callable[[Connection], Any]] = []
@@ -1986,7 +1984,7 @@ class Connection:
     peer that need time run on the pool.
 
     own_input: `reader` is ours: drained, and closed.  responds: whether the peer's
-    requests are answered.  answers_all: whether what is no message is answered, too; if
+    requests are answered.  answers_all: whether invalid messages are answered, too; if
     both ends did so, they could exchange errors for ever.
 
     Its end: `ending` is set (the peer has hung up, or we close), requests of ours fail,
@@ -2331,7 +2329,7 @@ class Connection:
 # asked for, and makes the object that the value stands for.
 #
 # One table, KEYWORDS, says what the argument of each keyword may be and how it is
-# applied.  It has what most hints and forms make of JSON Schema 2020-12.  Others are
+# applied.  It covers what most hints and forms need of JSON Schema 2020-12.  Others are
 # refused, or ignored if they only annotate.
 
 __all__ += ["validate", "SchemaError"]
@@ -2643,7 +2641,7 @@ class Evaluation:
     problems: what is wrong with the value.  lenient: text that does not match is
     replaced by the JSON in it if that is of a type that does.  value: the value after
     this.  result: the object that it stands for.  evaluated: the names or indices that
-    a keyword has applied to; others apply to the rest.
+    a keyword has applied to; `items` and the like skip these.
     """
 
     __slots__ = ("budget", "evaluated", "lenient", "node", "outer", "path", "problems",
@@ -2808,8 +2806,8 @@ class Evaluation:
     def choose(self, nodes: list[Node], every: bool) -> int:
         """Take the first branch that matches, or every one; return how many.
 
-        A value that matches a branch as it is stays so, although it could be converted
-        for one that comes before.
+        A value that matches some branch unconverted is left alone, even if an earlier
+        branch would take it converted.
         """
         for lenient in sorted({False, self.lenient}):
             failed = []
@@ -2827,7 +2825,7 @@ class Evaluation:
         return 0
 
     def take_best(self, failed: list[list[Problem]]) -> None:
-        """Report the branch that came closest: the fewest problems, within its parts.
+        """Report the branch that came closest: the fewest problems inside the value.
 
         If all fail as a whole, report what each expects.
         """
@@ -2979,8 +2977,8 @@ class OutputSchema:
         return Validator(self.schema)
 
     def problems(self, value: object) -> list[str]:
-        """A readable line for each problem; a schema that cannot be used is one."""
-        try:  # only what came from the peer is counted
+        """A readable line for each problem; an unusable schema counts as one."""
+        try:  # our own results are not limited
             return self._validator.problems(value, bounded=False)
         except SchemaError as error:
             return [str(error)]
@@ -3107,7 +3105,7 @@ HIGH_WATER_BYTES = 1 << 20  # with more bytes in the outbox, a handler that send
 class ServedRequest(IncomingRequest):
     """A request of a client.
 
-    peer: the client as it was agreed when the request came.  token: its progress token,
+    peer: the client as of the request's arrival.  token: its progress token,
     or None.
     """
 
@@ -3295,8 +3293,8 @@ def misfit(text: str, error: ValueError, field: str) -> McpError:
     return invalid_params(text, path, data["issue"])
 
 
-# What a client is notified of, as (key, item): of a change of a list (method, None), of
-# a resource (method, URI), of the user's own (key of the filter, item).
+# What a client is notified of is a pair: (method, None) for a list, (method, URI) for a
+# resource, (key of the filter, item) for your own.
 Subscription = tuple[str, Any]
 
 
@@ -3654,7 +3652,7 @@ class Converter(Validator):
             evaluation = self._evaluate(value, budget, lenient=not strict)
             if evaluation.value is value:
                 break
-            # Keywords that came before a conversion have not seen it.
+            # Keywords applied before a conversion saw the old value: run again.
             value = evaluation.value
         if evaluation.problems:
             raise ValidationError(evaluation.problems)
@@ -3711,7 +3709,7 @@ class HintReader:
         return schema.plus({"$defs": self.definitions}) if self.definitions else schema
 
     def read(self, hint: Any) -> Schema:
-        with suppress(KeyError, TypeError):  # others may not hash
+        with suppress(KeyError, TypeError):  # a hint that cannot be hashed is none
             return SIMPLE_SCHEMAS[hint]
         if hint in self._trail:
             raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
@@ -3845,7 +3843,7 @@ def parts_of(cls: Any, output: bool) -> Iterator[Part]:
     if hasattr(cls, "__required_keys__"):
         for name, hint in hints.items():
             required = name in cls.__required_keys__
-            # Which does not know of Required and NotRequired within quoted hints.
+            # __required_keys__ ignores Required and NotRequired in quoted hints.
             marker = getattr(typing.get_origin(hint), "_name", "")
             if marker in ("Required", "NotRequired"):
                 required = marker == "Required"
@@ -3920,7 +3918,7 @@ class FieldInfo(dict):  # type: ignore[type-arg]
         return self.default_factory() if self.default_factory else self.default
 
     def __get__(self, instance: object, owner: Any) -> Any:
-        """In a class it is a field of a dataclass, which asks for it."""
+        """As an attribute of a class it becomes a field of a dataclass."""
         from dataclasses import field
 
         options: Json = {"metadata": {"mcp_min": self}}
@@ -4015,7 +4013,7 @@ def key_text(key: object, strict: bool) -> str:
 
 
 def json_form(value: Any, strict: bool) -> Any:
-    """What stands in JSON for an object: text, if nothing else does."""
+    """The JSON for an object: text, if it has no other."""
     cls = type(value)
     if isinstance(value, (bytes, bytearray)):
         return to_base64(bytes(value))
@@ -4092,7 +4090,7 @@ class Signature:
         signature = inspect.signature(self.fn)
         names = getattr(self.function, "__globals__", {})
         self.returns = signature.return_annotation
-        with suppress(TypeError):  # of an unknown return type there is no output schema
+        with suppress(TypeError):  # an unknown return type has no output schema
             self.returns = resolve_hint("return", self.returns, names)
         parts, takes_more = [], False
         for parameter in signature.parameters.values():
@@ -4240,7 +4238,7 @@ class UriTemplate:
         return values
 
 
-NO_SEGMENT = r"[/\\]|^\.\Z"     # there are several, or it is the folder itself
+NO_SEGMENT = r"[/\\]|^\.\Z"     # several segments, or "."
 # What some system takes for a path that leads elsewhere.
 UNSAFE = r"""(?xi)
       [\0-\x1f\x7f]
@@ -4356,7 +4354,7 @@ def write_json(data: object) -> str:
 
 
 class ByChapters:
-    """Its attributes that are of a chapter are refused by name in a copy without it."""
+    """In a copy without a chapter, its attributes are refused by the chapter's name."""
 
     if not TYPE_CHECKING:
         def __getattr__(self, name: str) -> NoReturn:
@@ -4426,7 +4424,7 @@ class BaseContext(ByChapters, Generic[SentT]):
     # -- reports and messages
 
     def _sent(self) -> SentT:
-        """What a method returns that has sent something."""
+        """The return value of methods that send."""
         raise NotImplementedError
 
     def report_progress(self, progress: float, total: float | None = None,
@@ -4628,7 +4626,7 @@ class FormReader(HintReader):
 
 
 def form_of(requested: Any, version: str) -> Json:
-    """The schema of a form; where one value is asked for, that makes it of the form."""
+    """The schema of a form; a single value is wrapped in {"value": ...}."""
     if requested is None:  # consent only
         requested = {"type": "object", "properties": {}}
     form = requested
@@ -4650,7 +4648,7 @@ def form_of(requested: Any, version: str) -> Json:
 
 
 def choices_of(requested: Any) -> Schema | None:
-    """The schema for a list of choices, which are asked for by their texts."""
+    """The schema for a list of choices, shown to the user as their texts."""
     if type(requested) not in (list, tuple):
         return None
     choices = {str(choice): choice for choice in requested}
@@ -4752,7 +4750,7 @@ RESULT_READERS: list[Callable[[Any], Any]] = []  # each may convert what was ret
 
 
 def read_result(value: Any) -> Any:
-    """What a function returned, as content of ours if it is content."""
+    """What a function returned; content of other libraries becomes ours."""
     for read in RESULT_READERS:
         value = read(value)
     for part in parts_in(value):
@@ -4833,7 +4831,7 @@ class ToolEntry(Registration):
                            output_schema=self._output.schema)
 
     def failure(self, text: str) -> str:
-        """What a model reads of an exception that is no ToolError."""
+        """What a model reads of an exception other than ToolError."""
         return text
 
     def result(self, value: Any, handling: Handling) -> Json:
@@ -4956,7 +4954,7 @@ class ResourceEntry(Registration):
 
 
 MethodHandler = Callable[[Handling, Json], Any]
-CONTEXT_TYPES: list[Any] = []  # of which handlers take one by annotation
+CONTEXT_TYPES: list[Any] = []  # that a handler may annotate a parameter with
 
 
 class Registry:
@@ -5510,7 +5508,7 @@ class BaseServer(ByChapters):
 
 
 # -- the doors
-# What is not here comes in by one of these, from below or from another file:
+# Where chapters, and your own extensions in another file, hook in:
 #
 #   BaseServer, BaseServerSession    subclass them: options, methods, which peer a
 #                      request has, how a function is called; put together in section 32
@@ -5531,10 +5529,10 @@ import atexit
 
 # -- 14. Processes ---------------------------------------------------------------------
 # A server process is started without a shell and in a small environment, as the leader
-# of a process group of its own.  However it ends, or does not end, its streams are read
+# of a process group of its own.  However it ends, if it ends, its streams are read
 # to their ends; unless it ends by itself, nothing that it has started is left.
 
-AT_START = "sys.stderr"  # the default of `stderr=`: what that is when a server starts
+AT_START = "sys.stderr"  # the default of `stderr=`, looked up when a server starts
 MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
 
 # The environment variables that a server gets by default, as in the official SDKs: it
@@ -5599,7 +5597,7 @@ def file_argv(path: str) -> list[str]:
     if getattr(sys, "frozen", False):  # as PyInstaller does it
         raise ValueError("this program is frozen, and cannot run a file of Python by "
                          f"itself: pass a command, ['python3', {path!r}]")
-    return [sys.executable, os.path.join(".", path)]  # "./": it is no option
+    return [sys.executable, os.path.join(".", path)]  # else "-" may begin an option
 
 
 def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
@@ -5683,7 +5681,7 @@ class StreamPair:
         """There is no process to watch."""
 
     def await_end(self) -> None:
-        """There is no process whose end could say more."""
+        """There is no exit code to wait for."""
 
     def close(self, connection: Connection) -> None:
         """Close our side, and wait 0.1 s for the end of theirs."""
@@ -6167,7 +6165,7 @@ class Subscriptions:
 
     def ask(self, action: str, uri: str, wanted: list[str], timeout: float | None,
             ) -> None:
-        """Let the server do it.  wanted: all that will then be subscribed to."""
+        """Ask the server.  wanted: all subscriptions as they will be."""
         self.session.call(f"resources/{action}", {"uri": uri}, timeout).run()
 
     def renew(self) -> None:
@@ -6187,7 +6185,7 @@ class Subscriptions:
         return method == CANCELLED  # of a request that is over
 
     def tell_end(self) -> None:
-        """Notify the user that all subscriptions have ended, unless by close()."""
+        """Notify the user that all subscriptions have ended; not if closed by us."""
         session, wanted = self.session, self.filter(self.uris)
         if session.is_closed or not wanted:
             return
@@ -6240,7 +6238,7 @@ class BaseClientSession(Session):
         self._deadline = 0.0              # the deadline of connecting
         self.is_closed = False            # close() was called
         self._ending = threading.RLock()  # held while the process is being ended
-        self._is_over = False             # it was ended
+        self._is_over = False             # the process was ended
         if isinstance(process, Process):
             atexit.register(self.close)
         process.watch(self.connection)
@@ -6873,7 +6871,7 @@ class BaseClient:
 ClientT = TypeVar("ClientT", bound=BaseClient)
 
 
-# The doors of a client, where chapters come in, as may an extension:
+# The doors of a client, where chapters, and your own extensions, hook in:
 #
 #   classes             of a client, of its session (_session_class), of a call
 #                       (call_class: its result may not be one yet), of a process
@@ -6943,13 +6941,13 @@ __all__ += ["MISSING_CAPABILITY"]
 
 REVISIONS["2026-07-28"] = Revision(False, True, "form url")
 MODERN_VERSIONS = [date for date in REVISIONS if date not in LEGACY_VERSIONS]
-# It has these in place of a handshake, and of requests for what lasts longer than one.
+# What the stateless revision dropped, and below what replaces it.
 LEGACY_METHODS = ("initialize", "ping", "resources/subscribe", "resources/unsubscribe",
                   "logging/setLevel")
 MODERN_METHODS = {
     **{name: row for name, row in METHODS.items() if name not in LEGACY_METHODS},
     "server/discover":       Method(on_reader=True),
-    # A stream: it is answered when it ends.  It does not wait for a thread.
+    # A stream: it is answered when it ends, and must not occupy a thread.
     "subscriptions/listen":  Method(on_reader=True),
 }
 LISTEN = "subscriptions/listen"
@@ -6997,7 +6995,7 @@ CACHEABLE = ("server/discover", "tools/list", "resources/list", "prompts/list",
 class StatelessSettings:
     """What the requests of a server share.
 
-    grants: functions, by keys of the filter of a stream.
+    grants: for each filter key of your own, the function that grants its items.
     """
 
     def __init__(self, options: Any) -> None:
@@ -7228,7 +7226,7 @@ class StatelessServer(BaseServer):
         self._stateless = StatelessSettings(options)
 
     def subscription(self, key: str) -> Callable[[F], F]:
-        """Register a function that grants a key of your own in the filter of a stream.
+        """Register what decides on a key of your own in the filter of a stream.
 
         It is called with `wanted`, what a `subscriptions/listen` request has under this
         key, and returns a list of the items that it grants; `notify_subscribers` then
@@ -7454,7 +7452,7 @@ def is_question(value: object) -> bool:
 class Stream(OutgoingRequest):
     """A `subscriptions/listen` request of a client's own.
 
-    Once it is the current one, who has asked for it cannot give it up: it stays until
+    Once it is the current one, its caller can no longer give it up: it stays until
     another replaces it, or the server ends it.  granted: the URIs that it is for.
     """
 
@@ -7613,12 +7611,12 @@ class StatelessClientSession(BaseClientSession):
     `server/discover`, leads to:
 
         a list of versions         the newest of them that is ours
-        the error -32022           the newest that it names; asked again in that one
+        the error -32022           ask again in the newest version that it names
         one of MODERN_CODES        the error, unless it names handshake revisions
         another error, silence     the handshake; if that is refused, what came late
         the server has ended       StatelessClient may start it again, to shake hands
 
-    What a server says of itself is the result of the last request.
+    server_info and the capabilities come from the last of these results.
     """
 
     call_class = StatelessCall
@@ -7744,7 +7742,7 @@ class StatelessClientSession(BaseClientSession):
         return {**params, "_meta": {**meta, **(params.get("_meta") or {})}}
 
     def on_end(self) -> None:
-        if not self.stateless:  # otherwise that of a stream is told
+        if not self.stateless:  # else the end of its stream is reported
             super().on_end()
 
 
@@ -7965,7 +7963,7 @@ def apply_if(evaluation: Evaluation, node: Node) -> None:
 
 def apply_dynamic(evaluation: Evaluation,
                   reference: tuple[Node, dict[str, Node]]) -> None:
-    """Apply the node; of several with its anchor, that of the outermost base."""
+    """Apply the node; if several have its anchor, that of the outermost base."""
     node, anchors = reference
     outer: Evaluation | None = evaluation if anchors else None
     while outer:
@@ -7985,7 +7983,7 @@ class DocumentReader(SchemaReader):
     def __init__(self) -> None:
         self._draft7 = False
         self._base = ""                    # URI of the schema that is being read
-        self._nodes: dict[int, Node] = {}  # by the id of the source, which they keep
+        self._nodes: dict[int, Node] = {}  # by id(source), which a node keeps alive
         self._names: dict[str, Node] = {}  # by URI, and by what references say
         self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
         self._references: list[tuple[Node, str]] = []   # to be resolved
@@ -7994,7 +7992,7 @@ class DocumentReader(SchemaReader):
         """Read a document, and resolve its references."""
         self._draft7 = "draft-07" in str(as_object(document).get("$schema"))
         root = self._names[""] = super().read_document(document)
-        while self._references:  # one may lead to a schema with more of them
+        while self._references:  # resolving one may read a schema that has more
             node, keyword = self._references.pop()
             reference = node[keyword]
             target = self._find(node.base, reference)
@@ -8111,7 +8109,7 @@ class ForeignReader(DocumentReader):
     """Reads schemas of the peer.
 
     Their regular expressions are not run, because Python's `re` cannot be stopped:
-    names and texts are taken to match them.
+    every name and text counts as matching.
     """
 
     def translate(self, source: Json) -> Json:
@@ -8181,7 +8179,7 @@ class SchemasClient(BaseClient):
         return result
 
     def _problems(self, name: str, value: object) -> list[str]:
-        """A readable line for each problem; a schema that cannot be used is one."""
+        """A readable line for each problem; an unusable schema counts as one."""
         schema = self._outputs[name]
         known, validator = self._validators.get(name, (None, None))
         try:
@@ -8210,7 +8208,7 @@ HOST_VARIABLE = re.compile(r"\$\{(?:\w+:(?!-))?([^:}]+)[^}]*\}")
 
 def entry_command(entry: Any, env: dict[str, str] | None, cwd: str | None,
                   ) -> Command | None:
-    """How to start an entry; its variables of the host must be given in `env`."""
+    """How to start an entry; `env` must have values for the host's variables in it."""
     if isinstance(entry, str) and entry.endswith(".json"):
         raise ValueError(f"{entry} is a configuration {ONE_ENTRY}")
     if not isinstance(entry, dict):
@@ -8281,7 +8279,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 # Adds: {+x}, {x*}, {?x,y}
 # Doors: rows of tables (HINT_READERS …); the class of the templates of resources.
 #
-# What hints, results, docstrings and templates may be besides the ordinary.
+# What hints, results, docstrings and templates may be, beyond the core's.
 
 ARRAY_MAKERS: Any = {
     tuple: tuple, set: set, frozenset: frozenset,
@@ -8416,7 +8414,7 @@ def read_object(reader: HintReader, key: Any = str, value: Any = object) -> Sche
 
 
 def more_json(value: Any) -> Any:
-    """What stands in JSON for arrays of numpy, iterators, objects with attributes."""
+    """The JSON for arrays of numpy, iterators, objects with attributes."""
     cls = type(value)
     if hasattr(cls, "model_dump"):
         return model_data(value)
@@ -8480,7 +8478,7 @@ class MoreTemplate(UriTemplate):
         self.names = self.names + self._query
         repeated = len(set(self.names)) < len(self.names)
         if repeated or len(self._paths) > 1:
-            raise ValueError(f"{text!r}: a template has each name once, and one path")
+            raise ValueError(f"{text!r}: a template may use a name once, and one path")
 
     def pattern_of(self, name: str, end: str) -> str:
         if name in self._paths:
@@ -8552,7 +8550,7 @@ FORM_FIELDS.append(fits_later_form)
 
 
 def question_of(request: Json, version: str) -> Question[Json]:
-    """A Question in the words of the protocol, whose answer stays as it is."""
+    """A Question from the protocol's JSON; its answer is returned unchanged."""
     method = request.get("method", "")
     if method not in CLIENT_REQUESTS:
         raise ValueError(f"a client cannot be asked this: {request}")
@@ -8653,7 +8651,7 @@ class MoreRegistry(Registry):
 
 
 def call_given(handling: Handling, signature: Signature, given: Json) -> Any:
-    """Call a function with what it takes of that which is given; `params` takes all."""
+    """Call a function with the values that it has parameters for; `params` has all."""
     names = [*signature.hint_schema["properties"]]
     if names == ["params"]:
         given = {"params": given}
@@ -8724,7 +8722,7 @@ class MoreSession(BaseServerSession):
 
     def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
                     ctx: object, method: object, params: Json) -> Json:
-        """Call a middleware; ctx and method are what another one has passed on."""
+        """Call a middleware; ctx and method, as another passed them on, are ignored."""
         ctx, method = handling.context(is_async=False), handling.request.method
         call = partial(layer, ctx, method, params, call_next)
         result = self.run_function(handling, call)
@@ -8963,7 +8961,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
             answer = await ctx.elicit("Delete the originals?", bool)
 
     It has what Context has; wait, once, read_resource and the methods that ask are
-    `async def`, and hold up nobody else.  Reports and messages act at once; to await
+    `async def`, and block no other handler.  Reports and messages act at once; to await
     them waits for room where the client reads slowly.  When the client cancels the
     request, the handler's task is cancelled; a task that is cancelled while it asks
     withdraws its question.  A handler may annotate either; type checkers find a missing
@@ -9153,7 +9151,7 @@ class AsyncRuntime(Lifespan):
             raise
         except Stopped:
             if request:
-                request.connection.close()  # it is no outcome to be answered with
+                request.connection.close()  # this is no result to send
             raise
         return outcome()
 
@@ -9173,7 +9171,7 @@ class AsyncRuntime(Lifespan):
         if not self._is_open:  # a handler has outlived its client
             raise ConnectionClosed("The server has ended")
         if self._loop and self._loop is asyncio._get_running_loop():
-            raise RuntimeError("an `async def` handler would be waited for by its own "
+            raise RuntimeError("an `async def` handler would wait for its own "
                                "event loop: call run_async without threaded=False")
         if self._loop is None or self._loop.is_closed():
             loop = self._loop = asyncio.new_event_loop()
@@ -9221,7 +9219,8 @@ class AsyncRuntime(Lifespan):
         try:
             self.run(leave(), until=monotonic() + LIFESPAN_SECONDS + 1)
         except Empty:
-            warn("mcp_min: the lifespan is not left: a handler blocks the event loop\n")
+            warn("mcp_min: could not leave the lifespan, because a handler blocks the "
+                 "event loop\n")
 
 
 async def outcome_of(awaitable: Any) -> Outcome[Any]:
@@ -9247,7 +9246,7 @@ def close_coroutine(awaitable: object) -> None:
 async def enter_in_task(manager: Any) -> tuple[Any, Handler]:
     """Enter an async context manager; return its value, and how to leave it.
 
-    Both happen in one task, because a task group inside insists on that.
+    Both happen in one task, because a task group inside requires it.
     """
     import asyncio
 
@@ -9389,7 +9388,7 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
 
     def job() -> None:
         if not claimed.acquire(blocking=False):
-            return  # it was cancelled, or a timer calls this once more
+            return  # it was cancelled, or the host calls this again
         if request:
             request.begin()
         pid = os.getpid()
@@ -9649,7 +9648,7 @@ class UnthreadedServer(HostedServer):
                 request.inbox.call(self._run_jobs)
 
     def _run_jobs(self) -> None:
-        # Whoever adds a job lets others look, so it is enough that one of them runs it.
+        # Every call that waits is woken, and one of them takes the job.
         while self._jobs and self._running.acquire(blocking=False):
             try:
                 with suppress(IndexError):  # another thread was faster
@@ -9670,7 +9669,7 @@ class InsideClientSession(BaseClientSession):
     def began(self, request: OutgoingRequest) -> None:
         super().began(request)
         run_jobs = getattr(self.process, "run_jobs", None)
-        if run_jobs:  # a handler may already wait for a thread that waits
+        if run_jobs:  # a handler may be queued already
             request.inbox.call(run_jobs)
 
     def wait_elsewhere(self, run: Job) -> None:
@@ -9829,10 +9828,10 @@ class Clock:
                 try:
                     act()
                 except BaseException:
-                    log_exception("mcp_min: what was due has failed")
+                    log_exception("mcp_min: a timed call failed")
 
     def _await_due(self) -> list[Job] | None:
-        """Wait until something may be due, and take it; None if nothing will be."""
+        """Wait until something may be due, and take it; None: closed and empty."""
         with self._woken:
             if self._closed and not self._due:
                 self._next_look = None
@@ -9847,7 +9846,7 @@ class Clock:
 
 
 class SharedPool(ThreadPool):
-    """A pool one of whose places a thread that is not its own may take."""
+    """A pool that lends one of its places to the reader."""
 
     def _ready(self) -> bool:
         return bool(self._jobs) and self._running < self._limit
@@ -10146,7 +10145,7 @@ class Server(
 
     cache_ttl: seconds that a client may cache lists and resources.
     cache_scope: "private" or "public".
-    state_secret: 32 random bytes that the replicas of a server share, and no other.
+    state_secret: 32 random bytes that the replicas of a server share with nobody else.
     In the stateless revision a question ends the handler, by an exception that `except
     Exception` does not catch, and the handler runs again from the top when the answers
     have come; `timeout` is without effect.  So put side effects before a question into
@@ -10308,7 +10307,7 @@ class Client(
 
     trace: False: MCP_MIN_TRACE shows nothing of this client.  (chapter: trace)
 
-    A server can make a client keep only so much: a line 16 MiB, questions answered at
+    What a server can make a client hold is limited: a line 16 MiB, questions asked at
     once 8 (more wait), a list 100,000 entries, callbacks that wait 16 MiB, and for each
     call as much progress (further notifications are dropped).
     Rounds of "input required" are 16.  [stateless]
@@ -10364,7 +10363,7 @@ from weakref import WeakKeyDictionary
 __all__ += ["AsyncClient"]
 
 class Calling(threading.local):
-    """What the calling thread works for; when that ends, so does what it waits for.
+    """On whose behalf this thread works; cancelling that cancels what it waits for.
 
     future: of the task whose method it runs, or None.  asker: the request or the call
     whose question it answers, or None.
@@ -10378,7 +10377,7 @@ calling = Calling()
 
 
 class CoroutineSession(ClientSession):
-    """Lets what a task waits for end with the task."""
+    """Cancels a call when its task is cancelled."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -10403,7 +10402,7 @@ class CoroutineSession(ClientSession):
 
 
 def cancel_with(request: OutgoingRequest, future: Any) -> None:
-    """A task has ended, or had; if it was cancelled, so is what it waits for."""
+    """A task has ended, perhaps earlier; if cancelled, so is what it waits for."""
     if future.cancelled():
         request.cancel()
 
@@ -10489,7 +10488,7 @@ class AsyncClient:
         return cls  # AsyncClient[…], as programs for FastMCP write it
 
     async def __aenter__(self) -> AsyncClient:  # noqa: PYI034 - no Self before 3.11
-        self._entered += 1  # now: who leaves meanwhile must not close
+        self._entered += 1  # before connecting: another task's exit must not close
         try:
             return await self.connect()
         except BaseException:
@@ -11119,7 +11118,7 @@ class Listing(list, Sent):  # type: ignore[type-arg]
 
 
 class Familiar:
-    """What FastMCP's and the SDK's contexts have besides; a mixin.
+    """The extra attributes of FastMCP's and the SDK's contexts; a mixin.
 
     Their `session` and `request_context` are the context itself.
     """
@@ -11372,7 +11371,7 @@ def check_transport(transport: str | None, options: Iterable[str]) -> None:
     no_effect("run()", options)
 
 
-# Other names of what is here: the name there, the name here, and how they differ.
+# Aliases: the name there, the name here, and how they differ.
 
 MCPServer = FastMCP                     # in the SDK 2
 FunctionTool, FunctionPrompt = Tool, Prompt

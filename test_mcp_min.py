@@ -1001,7 +1001,7 @@ class Test4Threads(unittest.TestCase):
         with quiet() as stderr:
             for _ in range(3):
                 check(clock, lock)
-        self.assertEqual(stderr.getvalue().count("what was due has failed"), 3)
+        self.assertEqual(stderr.getvalue().count("a timed call failed"), 3)
 
     @staticmethod
     def all_kinds(**options):

@@ -441,6 +441,9 @@ ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     "$/progress":      (PROGRESS, {"token": "progressToken", "value": "progress"}),
 }
 
+# Arguments that hosts add to calls of any tool: Gemini CLI, Cline, n8n.
+HOST_ARGUMENTS = {"wait_for_previous", "task_progress", "toolCallId"}
+
 WRAPS_RESULT = "x-fastmcp-wrap-result"  # marks the schema of {"result": …}
 LEVELS = "debug info notice warning error critical alert emergency".split()
 
@@ -5310,6 +5313,9 @@ def handle_list(handling: Handling, params: Json) -> Json:
 def handle_tools_call(handling: Handling, params: Json) -> Json:
     session = handling.session
     tool, arguments = entry_named(session, "tools", params)
+    known = as_object(tool.signature.schema.get("properties"))
+    for name in HOST_ARGUMENTS & arguments.keys() - known.keys():
+        arguments = {key: arguments[key] for key in arguments if key != name}
     try:
         value = session.call(handling, tool.signature, arguments, tool=True)
         return tool.result(value, handling)  # type: ignore[no-any-return]
@@ -10132,16 +10138,17 @@ class Server(
     page_size: entries on a page of any list.
     max_workers: handlers of a connection that run at once; more wait.
     max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
-    drain_seconds: time for running handlers when the client hangs up.
+    drain_seconds: time for running handlers when the client hangs up.  (A client on the
+    Python SDK 1.x that leaves during a call fails if a line still comes: 0 avoids it.)
 
     capabilities: merged into those that are declared; False takes away one of them, as
     in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
     (chapter: more)
 
-    threaded: False runs all `def` handlers on the serving thread, one after the other,
-    as sqlite3, COM or Qt need it; `run` and `serve` can override this.
-    run_handler(job): must call job() on the right thread, now or later, so that every
-    handler runs there (Blender, Tk).  (chapter: inside)
+    threaded: False runs all handlers one after the other, those that are `def` on the
+    serving thread, as sqlite3, COM or Qt need it; `run` and `serve` can override this.
+    run_handler(job): must call job() on the right thread, now or later; every handler
+    then runs there (Blender, Tk).  (chapter: inside)
 
     cache_ttl: seconds that a client may cache lists and resources.
     cache_scope: "private" or "public".
@@ -10834,14 +10841,13 @@ NOT_HERE: Json = {start + end: instead for instead, ends, names in (
     (USE_CONTEXT, "", "Depends CurrentAccessToken CurrentContext CurrentFastMCP "
                       "CurrentHeaders CurrentRequest"),
     (USE_CLIENT, "", """
-        call_tool read_resource get_prompt create_connected_server_and_client_session
+        call_tool read_resource create_connected_server_and_client_session
         stdio_client ClientSessionGroup StdioTransport PythonStdioTransport
         NodeStdioTransport NpxStdioTransport UvStdioTransport FastMCPTransport"""),
     (REGISTER, "", """
         providers transforms mount import_server add_provider add_transform as_proxy
-        from_client from_openapi from_fastapi create_proxy disable enable get_tool
-        get_tools get_resource get_resources get_prompts _mcp_server _lowlevel_server
-        Provider LocalProvider FileSystemProvider DirectoryResource HttpResource
+        from_client from_openapi from_fastapi create_proxy disable enable
+        _lowlevel_server Provider LocalProvider FileSystemProvider DirectoryResource HttpResource
         Transform ToolTransform ArgTransform BM25SearchTransform RegexSearchTransform
         Namespace PromptsAsTools ResourcesAsTools CodeMode ToolManager ResourceManager
         PromptManager"""),
@@ -10912,13 +10918,27 @@ def stand_in(name: str) -> Any:
 class Unusable:
     """Can be passed around; to use it is an error that says what to do instead."""
 
+    __slots__ = ("_said",)
+
     def __init__(self, name: str, instead: str) -> None:
         self._said = f"mcp_min has no {name}: {instead}"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):  # `inspect` and mocks ask for such
             raise AttributeError(name)
         raise NotImplementedError(self._said)
+
+
+class LowLevelServer(Unusable):
+    """What a FastMCP stands on, in the SDK: programs set its version."""
+
+    __slots__ = ("_info",)
+    version = property(lambda self: self._info["version"],
+                       lambda self, value: self._info.update(version=value))
+
+    def __init__(self, info: Json) -> None:
+        super().__init__("FastMCP._mcp_server", REGISTER)
+        self._info = info
 
 
 def no_effect(where: str, options: Iterable[str]) -> None:
@@ -10939,8 +10959,10 @@ class FamiliarReader(HintReader):
     """Reads hints as pydantic does: `bytes` are the UTF-8 of a text."""
 
     def read(self, hint: Any) -> Schema:
-        if hint is bytes:
+        if hint in (bytes, bytearray, memoryview):
             return Schema({"type": "string", "format": "binary"}, str.encode)
+        if isinstance(hint, type) and issubclass(hint, Fields):
+            return Schema({"type": "object"}, hint.of)
         return super().read(hint)
 
     def object(self, parts: Iterable[Part], make: Any = None) -> Schema:
@@ -11170,6 +11192,10 @@ class Familiar:
                        related_request_id: Any = None, **params: Any) -> Any:
         return self.sample([*messages], max_tokens=max_tokens, **params)
 
+    def check_client_capability(self: Any, capability: Json) -> bool:
+        declared: Json = self.client_capabilities
+        return capability.keys() <= declared.keys()
+
     def list_roots(self: Any, timeout: float | None = 600) -> Any:
         question = Question("roots/list", {}, lambda answer: Listing(answer["roots"]))
         return self._ask_one(question, None, timeout)
@@ -11258,7 +11284,8 @@ class FastMCP(Server):
     _session_class = FamiliarSession
     _first_level = "debug"  # the SDK filters nothing before a level was set
     get_context = staticmethod(get_context)
-    _mcp_server = Unusable("FastMCP._mcp_server", REGISTER)
+    _mcp_server = property(lambda self: LowLevelServer(self._registry.info))
+    auth = None
 
     def __init__(self, name: str | None = None, instructions: str | None = None, *,
                  version: str | None = None, tools: Iterable[Any] = (),
@@ -11272,7 +11299,9 @@ class FastMCP(Server):
                 options[RENAMED.get(key, key)] = value
         own = taken(options, options_of(Server.__init__))
         super().__init__(name or "FastMCP", version, instructions=instructions, **own)
-        self.settings = AnyFields(**{**SETTINGS, **options})
+        self.dependencies = options.get("dependencies", [])
+        lifespan = own.get("lifespan")
+        self.settings = AnyFields(**{**SETTINGS, "lifespan": lifespan, **options})
         no_effect("FastMCP()", options)
         for capability in CHANGES:  # so that a list of none is empty, and no error
             self._registry.offer(capability)
@@ -11311,6 +11340,8 @@ class FastMCP(Server):
     def _register(self, kind: Any, *args: Any, enabled: bool = True,
                   **options: Any) -> Any:
         """Register a function, or an object that was made of one."""
+        given = taken(options, ("resource", "prompt", "template", "tool"))
+        args = args or (*given.values(),)
         entry = args[0]
         if not isinstance(entry, Registration):
             entry = kind.with_options(*args, **options)
@@ -11318,8 +11349,10 @@ class FastMCP(Server):
             self._registry.add(entry)
         return args[-1]
 
-    def add_tool(self, fn: Any, name: Any = None, **options: Any) -> Any:
-        return self._register(Tool, fn, name=name, **options)
+    def add_tool(self, *fn: Any, name: Any = None, **options: Any) -> Any:
+        if fn[1:]:
+            fn, name = fn[:1], fn[1]
+        return self._register(Tool, *fn, name=name, **options)
 
     add_prompt = partialmethod(_register, Prompt)
     add_resource = partialmethod(_register, Resource)
@@ -11359,6 +11392,15 @@ class FastMCP(Server):
     list_prompts = partialmethod(_listing, "prompts")
     list_resources = partialmethod(_listing, "resources")
     list_resource_templates = partialmethod(_listing, "resourceTemplates")
+
+    async def _entries(self, list_key: str, name: str | None = None) -> Any:
+        """All entries by name, or one: KeyError if there is none."""
+        entries = self._registry.lists[list_key]
+        return {**entries} if name is None else entries[name]
+
+    get_tools = get_tool = partialmethod(_entries, "tools")
+    get_prompts = get_prompt = partialmethod(_entries, "prompts")
+    get_resources = get_resource = partialmethod(_entries, "resources")
 
     def __getattr__(self, name: str) -> Any:  # called only for missing attributes
         words = NOT_HERE.get(name, "there is no such attribute")
@@ -11423,6 +11465,20 @@ AcceptedElicitation, DeclinedElicitation, CancelledElicitation = (
     for action in ("accept", "decline", "cancel"))
 PromptReference = KnownByField("ref/prompt", (), {"field": "type"})
 ResourceTemplateReference = KnownByField("ref/resource", (), {"field": "type"})
+
+
+def File(path: str | None = None, data: bytes | None = None,
+         format: str | None = None, name: str | None = None, **fields: Any) -> Any:
+    """An EmbeddedResource with the bytes of a file."""
+    if data is None:
+        with open(str(path), "rb") as file:
+            data = file.read()
+    name = name or os.path.basename(path or "file")
+    return EmbeddedResource(f"file:///{name}", data=data, **fields,
+                            mime_type=f"application/{format or 'octet-stream'}")
+
+
+LATEST_PROTOCOL_VERSION = LEGACY
 
 
 def get_logger(name: str) -> Any:

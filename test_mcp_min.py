@@ -5157,6 +5157,20 @@ class Test12Tools(unittest.TestCase):
     """tools/list and tools/call, and what surrounds them."""
 
     @both_eras
+    def test_what_hosts_add_to_the_arguments_of_any_tool_is_dropped(self, era):
+        """Gemini CLI adds wait_for_previous.  A tool may have such a parameter."""
+        server = Server("s")
+        server.tool(lambda city: city, name="plain")
+        server.tool(lambda wait_for_previous: str(wait_for_previous), name="own")
+        play(server, """
+            > 1 call plain {"city": "Oslo", "wait_for_previous": true, "toolCallId": "7"}
+            < 1 = "Oslo"
+            > 2 call own {"wait_for_previous": true}    < 2 = "True"
+            > 3 call plain {"city": "Oslo", "other": 1}
+            < 3 {"isError": true, "content": [{"text": "...other: unknown..."}]}
+            """, era=era)
+
+    @both_eras
     def test_whatever_a_tool_raises_or_returns_it_gets_one_valid_response(self, era):
         """An exception is an error result, and only stderr gets the traceback."""
         circular, deep = [], []
@@ -8339,6 +8353,43 @@ class TestFamiliarNames(unittest.TestCase):
         self.assertRaisesRegex(ValueError, "stdio only", server.run, "sse")
         self.assertRaisesRegex(ValueError, "stdio only", asyncio.run,
                                server.run_async("http"))
+
+    def test_programs_and_their_tests_find_these(self):
+        """Seen in public programs for FastMCP and the SDK."""
+        with quiet():
+            server = mcp_min.FastMCP("s", dependencies=["redis"], lifespan=None)
+        mock.MagicMock(spec=mcp_min.FastMCP).tool()
+        server._mcp_server.version = "7.7"
+        resource = mcp_min.TextResource(uri="a://b", name="n", text="t")
+        server.add_resource(resource=resource)
+        server.add_tool(tool=mcp_min.Tool.from_function(lambda: 1, name="size"))
+        server.add_prompt(prompt=mcp_min.Prompt.from_function(lambda: "p", name="p"))
+
+        @server.tool()
+        def push(value: Union[bytes, bytearray, str], raw: memoryview = b"") -> str:
+            return f"{value!r}"
+
+        @server.tool()
+        def odd(ctx: mcp_min.CallToolResult, real: Context) -> bool:
+            return real.session.check_client_capability({"roots": {}})
+
+        @server.tool()
+        def file() -> list:
+            return [mcp_min.File(data=b"x", format="pdf", name="a.pdf")]
+
+        self.assertEqual((server.dependencies, server.auth, server.settings.lifespan),
+                         (["redis"], None, None))
+        tools = asyncio.run(server.get_tools())
+        self.assertEqual({*tools}, {"size", "push", "odd", "file"})
+        self.assertIs(asyncio.run(server.get_tool("push")).fn, push)
+        self.assertEqual(mcp_min.LATEST_PROTOCOL_VERSION, LATEST)
+        with Client(server, roots=[]) as client:
+            self.assertEqual(client.server_info["version"], "7.7")
+            self.assertEqual(client.read_resource("a://b")[0].text, "t")
+            self.assertEqual(client.get_prompt("p").messages[0].content.text, "p")
+            self.assertIs(client.call_tool("odd", {"ctx": {}}).data, True)
+            block = client.call_tool("file").content[0]
+            self.assertEqual(block.resource.mimeType, "application/pdf")
 
     def test_a_server_takes_no_familiar_words(self):
         server = Server("s")

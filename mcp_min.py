@@ -240,7 +240,7 @@ Limits on what a client can make a server (part II) hold or do:
     validation of arguments      500,000 steps: about a second
     a validation message         2,000 characters; 20 problems are listed
     URIs that match templates    1,000 characters
-    values of a completion       100; `total` and `hasMore` tell of the others
+    values of a completion       100; `total` and `hasMore` tell of the rest  [more]
     a question to the client     an hour, whatever progress it reports
     text matched with a pattern  20,000 characters  [schemas]
     strangers at `listen`        64 connections without the secret, 5 seconds  [inside]
@@ -265,8 +265,8 @@ Server.serve.  Chapters and extensions hook in through the doors listed at the e
 section 13.
 
 Register methods and notifications of your own with Server.method, and code that wraps
-every request with Server.middleware; declare them with `capabilities=`.  (chapter:
-more)
+every request with Server.middleware; declare them with `capabilities=`.
+(chapter: more)
 
 An extension that pushes notifications grants them with Server.subscription and sends
 them with notify_subscribers.  (chapter: stateless)
@@ -716,14 +716,15 @@ MAX_ID = 1 << 16  # characters of an id or a token, because we store and return 
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 PUNCTUATION = (b"[", b"{", b"]", b"}", b",", b":")
 NOT_STRUCTURE = bytes(set(range(256)) - {*b"".join(PUNCTUATION), ord('"')})
-# Of a line that was not parsed: what it is, by the orders of keys that libraries use.
+# What a line is that was not parsed, by the orders of keys that libraries write.
 A_VERSION = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
 AN_ID = rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*'
 LINE_START = re.compile(rb'\s*\{\s*%b%b,\s*%b"(result|error|method)"' % (
     A_VERSION, AN_ID, A_VERSION))
 OTHER_START = re.compile(rb'\s*\{\s*%b"(result|error|method)"' % A_VERSION)
-WIDE = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")  # a character beyond U+FFFF
 LINE_END = re.compile(AN_ID + rb'\}\s*$')
+TAIL_BYTES = 300  # of a line that is too long: it may end with the id
+WIDE = re.compile(rb"[\xf0-\xf4]|\\u[dD][89abAB]")  # a character beyond U+FFFF
 
 
 def encode(message: object) -> bytes:
@@ -742,7 +743,7 @@ def error_response(request_id: object, error: McpError) -> Json:
     return {"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}
 
 
-def decode(line: Line, max_depth: int, max_memory: int = 80 << 20) -> Any:
+def decode(line: Line, max_depth: int, max_memory: int = MAX_GROWTH << 24) -> Any:
     """Read the JSON of a line; McpError(-32700) if it is not valid."""
     # Deep nesting can overflow the C stack of the JSON parser, and a list in memory is
     # 25 times as large as its text: so the punctuation of a line is counted first.
@@ -810,6 +811,17 @@ def as_object(value: object) -> Json:
     return {}
 
 
+def id_and_member(line: Line) -> tuple[int | str | None, bytes]:
+    """Of a line that was not parsed: its id, and "result", "error" or "method"."""
+    start = LINE_START.match(line)
+    if start:
+        return json.loads(start[1]), start[2]
+    start, end = OTHER_START.match(line), LINE_END.search(line[-TAIL_BYTES:])
+    if start is None:
+        return None, b""
+    return json.loads(end[1]) if end else None, start[1]
+
+
 def valid_id(value: object) -> int | str | None:
     """Return a request id or progress token, 1.0 as 1; None for anything else."""
     if type(value) is float and value.is_integer():
@@ -846,7 +858,7 @@ def parse_response(message: Json) -> Json:
     if message.get("jsonrpc") != "2.0":
         raise invalid_response('"jsonrpc" is not "2.0"')
     if (result is None) == (error is None):
-        raise invalid_response('it needs either "result" or "error"')
+        raise invalid_response('exactly one of "result" and "error" must be an object')
     if type(result) is dict:
         return result
     error = as_object(error)
@@ -855,7 +867,8 @@ def parse_response(message: Json) -> Json:
         if type(text) is not str:
             raise invalid_response('"result" or "error" is not an object')
         code = INTERNAL_ERROR
-    failure = McpError(code, str(text), error.get("data"))
+    text = text if type(text) is str else "(no message)"
+    failure = McpError(code, text, error.get("data"))
     failure.local = False
     raise failure
 
@@ -1087,7 +1100,7 @@ def read_chunks(stream: ByteStream) -> Iterator[bytes]:
             while (chunk := read(65536)) is None:  # somebody made it non-blocking
                 if not make_poll(stream, "r", False)(1.0):
                     time.sleep(0.001)  # or it cannot be polled
-            return chunk  # type: ignore[no-any-return]
+            return bytes(chunk)
         except (OSError, ValueError):  # it broke, or was closed meanwhile
             return b""
         except Exception:  # of a transport that somebody else has written
@@ -1120,9 +1133,6 @@ def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
         add(rest)
     if line:  # the last one has no newline
         yield line + tail
-
-
-TAIL_BYTES = 300  # of a line that is too long: it may end with the id
 
 
 def make_poll(stream: ByteStream, event: str, otherwise: bool,
@@ -1179,12 +1189,16 @@ def warn(text: str, patience: float = 0.0) -> None:
     text = escape_control(text)
     if os.name != "nt":
         return write_stderr(text, patience)
-    # A pipe cannot be polled there.
-    with suppress(RuntimeError):  # no thread can be started
-        thread = start_thread("mcp stderr", partial(write_stderr, text, None))
-        thread.join(max(patience, 0.1))
+    # A pipe cannot be polled there, so another thread may block in it; but only one.
+    if stderr_writer.bytes < MAX_STDERR_WAITING:
+        with suppress(RuntimeError):  # no thread can be started
+            write = partial(write_stderr, text, None)
+            stderr_writer.submit(write, len(text))
+            wait_until(stderr_writer.is_idle, max(patience, 0.1))
 
 
+MAX_STDERR_WAITING = 1 << 16  # bytes that wait while nobody reads stderr
+stderr_writer = ThreadPool("mcp stderr", 1)
 writing_stderr = threading.Lock()  # a leaf; keeps the texts of two threads apart
 
 
@@ -1275,12 +1289,12 @@ def from_base64(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise ValueError("data: bytes, or text in base64; for a file: path=") from None
+        raise ValueError(f"not base64: {text[:40]!r} (for a file: path=)") from None
 
 
-def listed(content: object) -> list[Any]:
-    """Content, which may be one block or a list of them, as a list."""
-    return content if isinstance(content, list) else [content]
+def listed(content: Any) -> list[Any]:
+    """A value in a list; or the items of a list or a tuple."""
+    return [*content] if type(content) in (list, tuple) else [content]
 
 
 def text_of(content: object) -> str:
@@ -1543,9 +1557,12 @@ class Outbox:
         return data
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
-        """Write what is queued, unless another thread is writing.
+        """Write what is queued.
 
-        may_block: whether to block in a full pipe.  wait: block until all is written.
+                           the pipe is full              another thread is writing
+        may_block=False    left to the writer thread     it writes ours, too
+        may_block=True     we block (if senders may)     it writes ours, too
+        wait=True          we block                      we wait until it has
         """
         may_block = wait or (may_block and self._may_block)
         wait = wait and not self._broken  # threads must not pile up on a broken stream
@@ -1633,7 +1650,7 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
 
     def take(self, request: RequestT) -> bool:
         """Remove a request: only this caller may end it.  False: it has left."""
-        if self.get(request.id) is not request:
+        if not self.has(request):
             return False
         del self[request.id]
         return True
@@ -1872,7 +1889,7 @@ class OutgoingRequest:
     def timeout_error(self) -> RequestTimeout:
         reason = f"no response or progress within {self.timeout:g} s"
         if monotonic() >= self.last_deadline:
-            reason = "no response within max_timeout"
+            reason = "no response in the longest time that it may take (max_timeout)"
         return self.connection.session.timeout_error(f"{self.label}: {reason}")
 
     def withdraw(self) -> bool:
@@ -2019,6 +2036,7 @@ class Connection:
         self.outgoing: Requests[OutgoingRequest] = Requests()
         self.outbox = Outbox(self, writer, self.senders_may_block)
         self._output_failed = False
+        self.why_closed = ""             # if it was this end, and for a reason
         self.waiting_since = INFINITE    # since when the reader waits for a line
         self.peer_gone = threading.Event()  # our input has ended
 
@@ -2043,9 +2061,11 @@ class Connection:
         start_thread("mcp reader", self._read)
 
     def _read(self) -> None:
-        while (line := self.next_line()) is not None:
-            self.receive(line)
-        self.end_of_input()
+        try:
+            while (line := self.next_line()) is not None:
+                self.receive(line)
+        finally:
+            self.end_of_input()
 
     def backlog_full(self) -> bool:
         """True if so many notifications wait for handlers that more are dropped."""
@@ -2109,11 +2129,13 @@ class Connection:
         except McpError as error:
             self._refuse_line(error, line)
         except BaseException:
+            self.why_closed = "an internal error, see stderr"
             self.close()  # a response may be lost, and its caller must not wait for it
             log_exception("mcp_min: internal error")
 
     def _route_batch(self, messages: list[Any], line: Line, size: int) -> None:
-        if not (self.session.allows_batches() and 0 < len(messages) <= MAX_BATCH):
+        most = MAX_BATCH if self.answers_all else len(messages)
+        if not (self.session.allows_batches() and 0 < len(messages) <= most):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
         sink = self.session.sink_of_batch(self, len(messages))
@@ -2144,23 +2166,19 @@ class Connection:
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not parsed, or fail the call that it answers."""
-        request_id, member, request = None, b"", None
-        start, too_large = LINE_START.match(line), isinstance(error, Oversized)
-        if start:
-            request_id, member = json.loads(start[1]), start[2]
-        elif other := OTHER_START.match(line):
-            end, member = LINE_END.search(line[-TAIL_BYTES:]), other[1]
-            request_id = json.loads(end[1]) if end else None
+        too_large = isinstance(error, Oversized)
+        request_id, member = id_and_member(line)
         is_response = member in (b"result", b"error")
-        if is_response:
-            request = self._take_outgoing(request_id)
+        request = self._take_outgoing(request_id) if is_response else None
         if error.code == CONTENT_TOO_LARGE:
             error = self.session.oversized_error(request)
         if request:
             if not too_large:
                 error = invalid_response(error.message)
             request.end(Outcome(None, error))
-        elif not (is_response and too_large):  # a response to nothing is dropped
+        elif is_response and too_large:  # to nothing that is known
+            self.session.handle_stray_line(line)
+        else:
             message = {"id": request_id, "method": ""} if member and too_large else {}
             self._send_error(message, error, line, self.outbox)
 
@@ -2207,9 +2225,7 @@ class Connection:
         """The request of ours that a response is for; the caller must end it."""
         with self.lock:
             request = self.outgoing.find(request_id)
-            if request:
-                self.outgoing.take(request)
-            return request
+            return request and self.outgoing.pop(request.id)
 
     def _handle_notification(self, message: Json, size: int) -> None:
         method, names = ALIASES.get(message["method"], (message["method"], {}))
@@ -2271,7 +2287,8 @@ class Connection:
         self.peer_gone.set()
         self._begin_to_end()
         if self._own_input:
-            self._own_input.close()
+            with suppress(Exception):  # of a transport that somebody else has written
+                self._own_input.close()
         self.drain()
         self.close()
 
@@ -2283,6 +2300,7 @@ class Connection:
         with self.lock:
             again, self._output_failed = self._output_failed, True
         if at_once:
+            self.why_closed = "the peer has not read the last 64 MiB"
             self.close()
         elif not again:
             start_thread("mcp closing", partial(self.close_when_read, 0.2))
@@ -2300,8 +2318,7 @@ class Connection:
                 return
             self.ending = True
             requests = [*self.outgoing.values()]
-            for request in requests:
-                self.outgoing.take(request)
+            self.outgoing.clear()
         for request in requests:
             request.fail()
         self.session.on_end()
@@ -2734,8 +2751,7 @@ class Evaluation:
             self.evaluated.add(key)
             if node.takes(part):
                 continue
-            path = (*self.path, key)
-            other = Evaluation(node, part, self.budget, self.lenient, path, self).run()
+            other = self.apply(node, part, key, lenient=self.lenient)
             self.problems += other.problems
             if len(self.problems) > MAX_FOUND:
                 break
@@ -2804,7 +2820,7 @@ class Evaluation:
     def apply_one(self, nodes: list[Node]) -> None:
         count = self.choose(nodes, True)
         if count > 1:
-            self.refuse("one alternative to fit", count)
+            self.refuse(f"fits {count} alternatives, and must fit one")
 
     def choose(self, nodes: list[Node], every: bool) -> int:
         """Take the first branch that matches, or every one; return how many.
@@ -2841,7 +2857,7 @@ class Evaluation:
             self.problems += fewest
         else:
             texts = dict.fromkeys(problems[0].text for problems in failed)
-            self.refuse(" or ".join(texts), self.value)
+            self.refuse(" or ".join(texts) or "nothing", self.value)
 
 
 def compared(holds: Callable[[Any, Any], bool],
@@ -3161,10 +3177,10 @@ class ServedRequest(IncomingRequest):
 
         See basic/utilities/progress.
         """
-        if self.token is None or not progress > self._progress:  # it may be NaN
+        if self.token is None or not self._progress < progress < INFINITE:
             return
         params: Json = {"progressToken": self.token, "progress": progress}
-        if total is not None:
+        if total is not None and abs(total) < INFINITE:
             params["total"] = total
         if message is not None:
             params["message"] = message
@@ -3195,7 +3211,7 @@ class Batch:
     def put(self, response: bytes, request_id: object = None) -> None:
         incoming = self._connection.incoming  # the caller holds Connection.lock
         self._missing -= 1
-        if self._bytes + len(response) > MAX_BACKLOG_BYTES:
+        if response and self._bytes + len(response) > MAX_BACKLOG_BYTES:
             response = encode(error_response(request_id, McpError(
                 INTERNAL_ERROR, "The responses to this batch are over "
                 f"{MAX_BACKLOG_BYTES >> 20} MiB")))
@@ -3264,9 +3280,9 @@ class ServerConnection(Connection):
 
 def can_hang_up(stream: ByteStream) -> bool:
     """True if its end means that the peer has hung up; regular files merely end."""
-    with suppress(AttributeError, OSError, ValueError):  # a BytesIO
+    with suppress(AttributeError, OSError, ValueError):  # it has no descriptor
         return not stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    return False
+    return not hasattr(stream, "getvalue")  # a BytesIO merely ends
 
 
 # -- 9. Peer ---------------------------------------------------------------------------
@@ -3290,10 +3306,9 @@ class Unwind(BaseException):
 
 def misfit(text: str, error: ValueError, field: str) -> McpError:
     """The error for a value that does not fit; `data` has its first problem."""
-    whole = {"field": field, "issue": str(error)}
-    data = getattr(error, "data", whole)
-    path = data["field"] or field
-    return invalid_params(text, path, data["issue"])
+    data = getattr(error, "data", {})
+    issue = data.get("issue", str(error))
+    return invalid_params(text, data.get("field") or field, issue)
 
 
 # What a client is notified of is a pair: (method, None) for a list, (method, URI) for a
@@ -3309,13 +3324,16 @@ class Peer:
     for the handler's next run; None if it runs only once.
     """
 
+    # What a peer of another kind has instead
     methods = METHODS
     missing_code = INVALID_REQUEST
     names_urls = True  # a question with a URL has an id
     steps: Json | None = None
-    version = ""  # the revision; "" until `initialize`
-    cost = 0  # of that, if it is large: each request in flight keeps its Peer
-    level: str | None = None
+
+    # Agreed in `initialize`
+    version = ""  # the revision
+    cost = 0  # bytes of a large `initialize`: each request in flight keeps its Peer
+    level: str | None = None  # the lowest of the log messages that are wanted
 
     def __init__(self, registry: Registry, connection: ServerConnection) -> None:
         self.registry, self.connection = registry, connection
@@ -3777,7 +3795,8 @@ class HintReader:
         """The schema of an Enum or a Literal."""
         members = [*members]
         values = [*map(to_json_data, members)]
-        schema = Schema({}, lambda value: members[values.index(value)])
+        by_text = dict(zip(map(canonical, values), members))
+        schema = Schema({}, lambda value: by_text[canonical(value)])
         types = {*map(type, values)}
         if len(types) == 1:
             schema.update(self.read(types.pop()))
@@ -4204,7 +4223,7 @@ class UriTemplate:
         repeated = len(set(self.names)) < len(self.names)
         if adjacent or repeated or re.search("[{}]", "".join(literals)):
             text = f"{text!r} is not a URI template that can be matched: it may have "
-            lacks = left_out("{?x,y}")
+            lacks = left_out("{?x,y}") if re.search(r"\{[?+]|\*\}", text) else ""
             raise ValueError(f"{text}{self.may_have}{lacks and '; '}{lacks}")
         ends = [*map(re.escape, literals)]
         ends[-1] += r"\Z"
@@ -4756,13 +4775,9 @@ def read_result(value: Any) -> Any:
     """What a function returned; content of other libraries becomes ours."""
     for read in RESULT_READERS:
         value = read(value)
-    for part in parts_in(value):
+    for part in listed(value):
         refuse_packages(type(part))
     return value
-
-
-def parts_in(value: Any) -> Any:
-    return value if type(value) in (list, tuple) else [value]
 
 
 class Registration:
@@ -4854,7 +4869,7 @@ class ToolEntry(Registration):
     def _result_of(self, value: Any, has_schema: bool, handling: Handling) -> Json:
         if value is None and not has_schema:
             return ToolResult()
-        parts, wraps = parts_in(value), self._output.wrapped
+        parts, wraps = listed(value), self._output.wrapped
         if isinstance(value, ToolResult):
             result = {"isError": False, **value}  # clients read it by key
             data = handling.json_of(value.structured_content, self.key)
@@ -4899,7 +4914,7 @@ class PromptEntry(Registration):
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
         messages = []
-        for message in map(message_of, parts_in(read_result(value))):
+        for message in map(message_of, listed(read_result(value))):
             for block in listed(message["content"]):  # a prompt's message has one
                 messages.append({**message, "content": block})
         return wire_fields(description=self.descriptor.get("description"),
@@ -4935,7 +4950,7 @@ class ResourceEntry(Registration):
 
         That is text, bytes, data, ResourceContents or a list of those.
         """
-        parts = parts_in(value)
+        parts = listed(value)
         if not any(isinstance(part, ResourceContents) for part in parts):
             parts = [value]  # data may be a list, too
         return [self._contents(part, uri, handling) for part in parts]
@@ -5261,12 +5276,13 @@ MAX_HELLO_BYTES = 1 << 20  # of memory
 @handles("initialize")
 def handle_initialize(handling: Handling, params: Json) -> Json:
     session = handling.session
-    if handling.request.cost > MAX_HELLO_BYTES:
+    size = handling.request.cost - session.peer.cost
+    if size > MAX_HELLO_BYTES:
         raise McpError(INVALID_REQUEST, "`initialize` takes over 1 MiB of memory")
     # A new one: what is in flight goes on as the old one has agreed.
     peer = session.new_peer(params)
     peer.subscriptions = session.peer.subscriptions  # charged already
-    peer.cost = max(0, handling.request.cost - 2 * REQUEST_COST)
+    peer.cost = max(0, size - 2 * REQUEST_COST)
     result = peer.describe(params)
     session.registry.forget(session.peer)  # it is told nothing more
     session.peer = peer
@@ -5800,6 +5816,8 @@ class Process(StreamPair):
                 if peer_gone.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE):
                     break
                 self._signal(number)
+            if number == 9:  # it needed SIGTERM, which others of its group may ignore
+                self._signal(9)
             self._ended.wait(self.PATIENCE)
         except BaseException:  # Ctrl-C while waiting
             self._signal(9)
@@ -6245,6 +6263,7 @@ class BaseClientSession(Session):
         self.is_closed = False            # close() was called
         self._ending = threading.RLock()  # held while the process is being ended
         self._is_over = False             # the process was ended
+        self.declared_roots = False       # and may notify of changes
         if isinstance(process, Process):
             atexit.register(self.close)
         process.watch(self.connection)
@@ -6260,7 +6279,8 @@ class BaseClientSession(Session):
         """Return the revision agreed on, and what the server says of itself."""
         settings = self.settings
         capabilities = dict(settings.answers.declared)
-        if "roots" in capabilities:
+        self.declared_roots = "roots" in capabilities
+        if self.declared_roots:
             capabilities["roots"] = {**capabilities["roots"], "listChanged": True}
         params = {"protocolVersion": mode if mode in LEGACY_VERSIONS else LEGACY,
                   "capabilities": capabilities, "clientInfo": settings.client_info}
@@ -6409,6 +6429,8 @@ class BaseClientSession(Session):
 
     def closed_error(self) -> ConnectionClosed:
         process, text = self.process, "The server has closed the connection"
+        if self.connection.why_closed:
+            text = f"The connection was closed: {self.connection.why_closed}"
         if self.is_closed:
             text = "The client is closed"
             return ConnectionClosed(text, process.exit_code, process.stderr_tail)
@@ -6868,9 +6890,8 @@ class BaseClient:
         `roots=`, be it an empty list.
         """
         answers, session = self._settings.answers, self._session
-        was_declared = "roots" in answers.declared
         answers.set_roots(roots)
-        if was_declared and session and session.version in LEGACY_VERSIONS:
+        if session and self.is_connected() and session.declared_roots:
             session.notify(ROOTS_CHANGED)
 
 
@@ -8279,7 +8300,8 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 
 # -- 23. More hints --------------------------------------------------------------------
 # Chapter: schemas, of a server.
-# Adds hints: datetime, date, time, UUID, Decimal, Path, PurePath, bytes, NewType
+# Adds hints: datetime, date, time, UUID, Decimal, Path, PurePath, bytes
+# Adds hints: NewType, TypeAliasType
 # Adds hints: InitVar, tuple, set, frozenset, Sequence, MutableSequence, Iterable
 # Adds hints: Collection, Set, MutableSet, Mapping, MutableMapping
 # Adds: {+x}, {x*}, {?x,y}
@@ -10847,7 +10869,8 @@ NOT_HERE: Json = {start + end: instead for instead, ends, names in (
     (REGISTER, "", """
         providers transforms mount import_server add_provider add_transform as_proxy
         from_client from_openapi from_fastapi create_proxy disable enable
-        _lowlevel_server Provider LocalProvider FileSystemProvider DirectoryResource HttpResource
+        _lowlevel_server
+        Provider LocalProvider FileSystemProvider DirectoryResource HttpResource
         Transform ToolTransform ArgTransform BM25SearchTransform RegexSearchTransform
         Namespace PromptsAsTools ResourcesAsTools CodeMode ToolManager ResourceManager
         PromptManager"""),
@@ -12188,7 +12211,7 @@ def cli_package(folder: str, init: bool) -> None:
     outer = os.path.dirname(os.path.abspath(folder))
     if init:
         open(own, "ab").close()
-    elif os.path.exists(os.path.join(outer, "__init__.py")):
+    elif os.path.exists(os.path.join(outer, "__init__.py")) > os.path.exists(own):
         cli_print(f"a built package has it if there is {own} (--init writes it), and "
                   "the build lists this folder (setuptools: by find_packages())")
 
@@ -12199,7 +12222,7 @@ class Copy:
     def __init__(self, path: str) -> None:
         if os.path.isdir(path):
             path = os.path.join(path, "mcp_min.py")
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:  # or with CRLF
             self.text = file.read()
         self.path = path
         self.version = self._found(r'\A"""mcp_min ([\w.]+)', "")
@@ -12249,7 +12272,9 @@ class Copy:
     def refuse_loss(self, parts: list[str]) -> None:
         """Raise ValueError if a copy with these parts would not just update it."""
         problem = ""
-        if not self.is_as_made():
+        if numbers_of(self.version) > numbers_of(__version__):
+            problem = f"is of {self.version}, which is newer than {__version__}"
+        elif not self.is_as_made():
             doubt = "" if self.seal else f" (or is all of mcp_min {self.version})"
             problem = f"was edited{doubt}; --diff shows what an update would change"
         elif self.parts != parts:
@@ -12259,6 +12284,10 @@ class Copy:
                        f"{made_with(self.parts)}")
         if problem:
             raise ValueError(f"{self.path} {problem}; --force replaces it")
+
+
+def numbers_of(version: str) -> list[int]:
+    return [*map(int, re.findall(r"\d+", version))]
 
 
 def missing_from(parts: list[str], others: list[str]) -> str:

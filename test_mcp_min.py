@@ -1159,7 +1159,7 @@ PROBLEMS = [
     (1.5, {"anyOf": [{"type": "string"}, {"maximum": 1}]},
      "expected string or at most 1, got 1.5"),
     (1, {"oneOf": [{"type": "integer"}, {"type": "number"}]},
-     "expected one alternative to fit, got 2"),
+     "fits 2 alternatives, and must fit one"),
     (1, {"not": {"type": "integer"}}, "not allowed"),
     *[(value, {"if": {"type": "integer"}, "then": {"minimum": 2}, "else": {
         "maxLength": 1}}, problem) for value, problem in (
@@ -1399,7 +1399,7 @@ class Test6Content(unittest.TestCase):
                  lambda: ResourceLink("a:b", "n", colour="red")),
                 ("TypeError: .* not None", lambda: Message("user", None)),
                 ("ValueError: role must be one of", lambda: Message("robot", "x")),
-                ("ValueError: .* base64; for a file", lambda: Image("chart.png")),
+                ("ValueError: not base64: .*for a file", lambda: Image("chart.png")),
                 ("TypeError: .* is a str", lambda: Text(5)),
                 ("TypeError: .* a block, ", lambda: mcp_min.ToolResult([{"foo": 1}])),
                 ("TypeError: .* not 7", lambda: mcp_min.ToolResult(["x", 7])),
@@ -2754,7 +2754,10 @@ class Test9Handshake(unittest.TestCase):
             < 1 {"protocolVersion": "2025-11-25"}
             > 2 initialize 2025-11-25 {"clientInfo": {"name": "$large"}}
             < 2 -32600
-            """, large="x" * (1 << 20))
+            """ + """
+            > 3 initialize 2025-11-25 {"clientInfo": {"name": "$half"}}
+            < 3 {"protocolVersion": "2025-11-25"}
+            """ * 3, large="x" * (1 << 20), half="x" * (1 << 19))
 
     @needs("more")
     def test_a_second_initialize_leaves_what_is_in_flight_as_it_was_agreed(self):
@@ -3458,7 +3461,7 @@ class Test10TypeHints(unittest.TestCase):
         self.assertEqual(parameter_schema(book), {"type": "object", "properties": {
             "title": {"type": "string"}, "year": {"type": "integer"}},
             "required": ["title"], **CLOSED})
-        if sys.version_info >= (3, 12):  # here by exec, for older versions
+        if sys.version_info >= (3, 12) and "schemas" in PARTS:  # by exec, for older versions
             names = {}
             exec("type Ids = list[int]\ntype Nest = list[Nest] | int",  # noqa: S102
                  names)
@@ -6550,6 +6553,9 @@ class Test13Process(FakeServers, unittest.TestCase):
         ignore = "import signal; signal.signal(15, signal.SIG_IGN); "
         child = ("import subprocess; child = subprocess.Popen([sys.executable, '-I',"
                  " '-c', 'import time; time.sleep(60)']%s); note(str(child.pid)); ")
+        silent = child.replace("import time;", "import signal, time; "
+                               "signal.signal(15, signal.SIG_IGN);") % (
+            ", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL")
 
         def close(label, start, end, code):
             story = Story(self)
@@ -6568,6 +6574,8 @@ class Test13Process(FakeServers, unittest.TestCase):
             run_together(self, close, [
                 ("ignores end of input", "", "time.sleep(60)", -15),
                 ("leaves a child", child % "", "", 0),
+                ("needs SIGTERM, leaves a silent child that ignores it",
+                 silent, "time.sleep(60)", -15),
                 ("leaves a child and ignores end of input and SIGTERM",
                  ignore + child % "", "time.sleep(60)", -9),
                 ("leaves a child that keeps stdout open, in another session",
@@ -7472,7 +7480,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
         client = self.fake({"max_timeout": 0.3}, start="n = 0",
                            list="time.sleep(0.02); " + grow % ("'t'", 1))
         error = self.fails(RequestTimeout, client.list_tools)
-        self.assertIn("no response within max_timeout", str(error))
+        self.assertIn("longest time that it may take (max_timeout)", str(error))
 
     @clause("2026-07-28/server/utilities/caching", "the client **SHOULD** discard all "
             "cached pages and re-fetch from the beginning")
@@ -7558,6 +7566,12 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 client = self.fake(options, **rules)
                 client.set_roots(["file:///b"])
                 self.assertEqual(self.methods(client), sent)
+        client = self.fake({"mode": LATEST})
+        for uri in "file:///a", "file:///b":  # which it was not told to ask for
+            client.set_roots([uri])
+        self.assertEqual(self.methods(client), ["initialize", "initialized"])
+        client.close()
+        client.set_roots([])
 
     # -- input required
 
@@ -7690,6 +7704,13 @@ class Test14Faults(FakeServers, unittest.TestCase):
                                requestedSchema=form)
                 self.assertEqual(response["error"]["code"], -32603)
                 self.assertIn("form of several fields", stderr.getvalue())
+
+    def test_a_large_batch_is_received(self):
+        """Its line is limited, and no request is refused by it."""
+        client, receive = self.listener(initialize="legacy('2025-03-26')")
+        lines = [NOTIFICATION % ("x", "")] * 150 + [OK]
+        self.assertIs(say(client, "[%s]" % ",".join(lines))["ok"], True)
+        self.assertEqual(receive()["method"], "notifications/x")
 
     def test_what_was_sent_just_before_close_arrives(self):
         """Fails if `close` drops what a thread of its own was about to write."""
@@ -12365,6 +12386,7 @@ class TestVendor(unittest.TestCase):
                 self.assertIn(f"It has {parts}, stateless", doc)
                 self.assertEqual(missing & {*re.findall(r"\w+", doc)} - {"main"}, set())
                 self.assertEqual(names_without_code(source), set())
+                self.assertNotRegex(source, r"\(chapter:\s*\n|\(chapter: names\)")
                 exported = self.run_in(folder, "from mcp_min import *; print(dir())")
                 self.assertEqual(missing & {*ast.literal_eval(exported)}, set())
                 self.assertIn("Permission is hereby granted", source)
@@ -12578,6 +12600,9 @@ class TestVendor(unittest.TestCase):
             self.assertIn(f"is not what mcp_min {version} makes",
                           self.vendor("--check", path, status=1))
             self.vendor(folder, *again.split(), "--force")
+        newer = self.of_version(path.read_text("utf-8"), "99.0.0")
+        path.write_text(newer, "utf-8")
+        self.assertIn("99.0.0, which is newer", self.vendor(folder, status=2))
         for text, words in (("# mine", "is not a copy of mcp_min"),
                             ('"""mcp_min 3.0.0: all of it."""', "or is all of")):
             path.write_text(text)
@@ -12616,7 +12641,7 @@ class TestVendor(unittest.TestCase):
             told = self.vendor("--check", edited, status=0 if same else 2)
             self.assertIn(" is what mcp_min" if same else "only that version", told)
             edited.write_bytes(text.replace("\n", "\r\n").encode())
-            self.vendor("--check", edited, status=1)
+            self.vendor("--check", edited, status=0 if same else 2)
             forged = text.replace('PARTS = "client', 'PARTS = "client x"; evil() #')
             edited.write_text(forged)
             self.assertIn("PARTS is not", self.vendor("--check", edited, status=2))

@@ -1400,7 +1400,7 @@ class ResourceContents(Fields):
         """The bytes, or None if it is text."""
         if "blob" not in self:
             return None
-        return from_base64(self["blob"])
+        return from_base64(str(self["blob"]))
 
 
 class ToolResult(Fields):
@@ -5831,7 +5831,7 @@ class Process(StreamPair):
         # Not while another thread writes; if it is stuck, the signals free it.
         if writing.acquire(timeout=seconds):
             try:
-                self.writer.close()
+                self._close_writer()
             finally:
                 writing.release()
 
@@ -6169,19 +6169,20 @@ class Subscriptions:
         self.changing = threading.Lock()  # held while they are being changed
         self.uris = [*uris]
 
-    def subscribe(self, uri: str, timeout: float | None) -> None:
-        with self.changing:
-            wanted = [*dict.fromkeys([*self.uris, uri])]
-            self.ask("subscribe", uri, wanted, timeout)
-            self.uris = wanted
-        self.changed()
-
-    def unsubscribe(self, uri: str, timeout: float | None) -> None:
-        with self.changing:
-            if uri in self.uris:
-                wanted = [one for one in self.uris if one != uri]
-                self.ask("unsubscribe", uri, wanted, timeout)
+    def change(self, action: str, uri: str, timeout: float | None) -> None:
+        """Subscribe or unsubscribe; one thread after the other."""
+        seconds = self.session.settings.timeout if timeout is None else timeout
+        if not self.changing.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
+            raise RequestTimeout(f"{uri}: another thread still changes a subscription")
+        try:
+            wanted = [one for one in self.uris if one != uri]
+            if action == "subscribe":
+                wanted = [*dict.fromkeys([*self.uris, uri])]
+            if action == "subscribe" or wanted != self.uris:
+                self.ask(action, uri, wanted, timeout)
                 self.uris = wanted
+        finally:
+            self.changing.release()
         self.changed()
 
     def changed(self) -> None:
@@ -6356,7 +6357,8 @@ class BaseClientSession(Session):
 
     # -- from the server
     def allows_batches(self) -> bool:
-        return bool(self.version) and REVISIONS[self.version].batches
+        # The reader may be faster than the thread that sets the version.
+        return not self.version or REVISIONS[self.version].batches
 
     def is_for_reader(self, method: str) -> bool:
         return method not in CLIENT_REQUESTS
@@ -6835,11 +6837,11 @@ class BaseClient:
         (server/resources, "Subscriptions").
         """
         session = self._live("resources/subscribe")
-        session.subscriptions.subscribe(uri, timeout)
+        session.subscriptions.change("subscribe", uri, timeout)
 
     def unsubscribe(self, uri: str, *, timeout: float | None = None) -> None:
         """End a subscription; does nothing if there is none."""
-        self._live().subscriptions.unsubscribe(uri, timeout)
+        self._live().subscriptions.change("unsubscribe", uri, timeout)
 
     def get_prompt(self, name: str, arguments: dict[str, str] | None = None, *,
                    timeout: float | None = None) -> PromptResult:

@@ -7712,6 +7712,18 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertIs(say(client, "[%s]" % ",".join(lines))["ok"], True)
         self.assertEqual(receive()["method"], "notifications/x")
 
+    def test_a_batch_may_follow_the_response_to_initialize_at_once(self):
+        """Fails (the ping is dropped) if it waits for the thread that connects."""
+        ping = '[{"jsonrpc":"2.0","id":"p","method":"ping"}]'
+        client = self.fake(initialize=f"legacy('2025-03-26'); say({ping!r})")
+        self.assertIn({"jsonrpc": "2.0", "id": "p", "result": {}}, self.seen(client))
+
+    def test_a_subscription_waits_for_another_no_longer_than_its_timeout(self):
+        client = self.fake(subscribe="result()")
+        with client._session.subscriptions.changing:
+            self.fails(RequestTimeout, client.subscribe, "x://y", timeout=0.01)
+        client.subscribe("x://y")
+
     def test_what_was_sent_just_before_close_arrives(self):
         """Fails if `close` drops what a thread of its own was about to write."""
         with tempfile.TemporaryDirectory() as folder:

@@ -38,7 +38,7 @@ Words used from part I on:
     handshake revisions    2024-11-05 to 2025-11-25; `mode=` calls them legacy
     stateless revision     2026-07-28; `mode=` calls it modern
     request       a message with an id, which gets a response
-    question      a request from the server to its client; the answer is the user's
+    question      a request from the server to its client; the answer comes back
     reader        the thread that reads
     turn          says which thread may read, as a number  [turns]
     subscriber    who is notified of changes
@@ -46,12 +46,12 @@ Words used from part I on:
     handler       a function that the programmer registered
     job           what a thread pool runs
     core          what every copy has
-    chapter       what a copy may leave out; [x] and (chapter: x) mark what goes with it
+    chapter       what a copy may leave out; [x] and (chapter: x) mark text of chapter x
     door          where a chapter hooks into the core
     node          a schema that was read
     problem       what is wrong with a value
 
-Read the file from top to bottom: annotations apart, a section uses no later one:
+Read the file from top to bottom; a section uses only earlier ones, but in annotations:
 
     Part I: the protocol, which both ends share
     1  Vocabulary    the facts of the specification, as tables
@@ -116,11 +116,11 @@ it is: a request, a notification, or the response to a request of ours.
 
 The line above is a request.  It becomes an IncomingRequest and enters a table under its
 id.  It leaves the table exactly once: when it is answered or cancelled, or when the
-connection ends.  Whoever takes it out decides its outcome; latecomers find no entry,
-and return.  Whatever is sent about a request (progress, log messages, the response) is
-queued while holding the lock under which the request was found in the table.  So
-progress cannot follow the response, and nothing is sent about a cancelled request.  Our
-own requests have a table with the same rule.
+connection ends.  The thread that takes it out decides its outcome; any other finds no
+entry, and does nothing.  Whatever is sent about a request (progress, log messages, the
+response) is queued while holding the lock under which the request was found in the
+table.  So progress cannot follow the response, and nothing is sent about a cancelled
+request.  Our own requests have a table with the same rule.
 
 `Connection.run_handler` hands the request to a thread of a pool, so that pings,
 cancellations and answers are read while every handler is busy.  There `serve_request`
@@ -352,8 +352,8 @@ def __getattr__(name: str) -> Any:
 
 # == Part I: the protocol ==============================================================
 # What both ends share: the facts of the specification, JSON-RPC messages, content, and
-# a connection with all that is in flight on it.  Every copy has this part, but for the
-# last section; it needs no other.
+# a connection with all that is in flight on it.  Every copy has sections 1 to 6; they
+# need no other part.
 
 # -- 1. Vocabulary ---------------------------------------------------------------------
 # The tables of the specification, as data.  Pages are those of
@@ -370,7 +370,7 @@ __all__ += [
 Revision = namedtuple(
     "Revision", "batches bad_arguments_are_results elicitation_modes")
 REVISIONS = {
-    "2024-11-05": Revision(True,  False, ""),  # does not forbid batches
+    "2024-11-05": Revision(True,  False, ""),  # says nothing of batches: taken
     "2025-03-26": Revision(True,  False, ""),  # basic: batches "MUST" be taken
     "2025-06-18": Revision(False, False, "form"),
     "2025-11-25": Revision(False, True,  "form url"),  # changelog: SEP-1303
@@ -431,7 +431,7 @@ LOG_MESSAGE = "notifications/message"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 
 # Spellings of other implementations and of the Language Server Protocol.  We understand
-# them, and never send them: alias -> (notification, {parameter there: parameter here})
+# them, and never send them: alias -> (notification, {their parameter: ours})
 ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     **{name.partition("/")[2]: (name, {}) for name in (
         INITIALIZED, CANCELLED, PROGRESS, ROOTS_CHANGED, UPDATED,
@@ -454,7 +454,7 @@ INVALID_PARAMS = -32602       # also: unknown tool or prompt; stateless: resourc
 INTERNAL_ERROR = -32603       # a handler other than a tool failed; a bad response
 RESOURCE_NOT_FOUND = -32002   # the stateless revision sends INVALID_PARAMS instead
 UNSUPPORTED_VERSION = -32022  # stateless: `data` lists what we do support
-REQUEST_CANCELLED = -32800    # from LSP: the code of our Cancelled, never sent
+REQUEST_CANCELLED = -32800    # LSP's; only an attribute of our Cancelled, never sent
 CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
 
 
@@ -745,8 +745,8 @@ def error_response(request_id: object, error: McpError) -> Json:
 
 def decode(line: Line, max_depth: int, max_memory: int = MAX_GROWTH << 24) -> Any:
     """Read the JSON of a line; McpError(-32700) if it is not valid."""
-    # Deep nesting can overflow the C stack of the JSON parser, and a list in memory is
-    # 25 times as large as its text: so the punctuation of a line is counted first.
+    # Deep nesting can overflow the C stack of the JSON parser, and [0,0,0] takes up to
+    # 25 times its text in memory: so the punctuation of a line is counted first.
     may_be_large = len(line) * PART_BYTES > max_memory and memory_of(line) > max_memory
     if may_be_large or line.count(b"[") + line.count(b"{") > max_depth:
         check_structure(line, max_depth, max_memory)
@@ -768,7 +768,7 @@ def decode(line: Line, max_depth: int, max_memory: int = MAX_GROWTH << 24) -> An
 def memory_of(line: Line, exact: bool = False) -> int:
     """An upper bound on the memory of the parsed line, besides its text.
 
-    exact: ignore the punctuation in strings, which takes as long as parsing it.
+    exact: ignore the punctuation in strings; that is as slow as parsing the line.
     """
     if exact:
         structure, strings = structure_of(line)
@@ -796,7 +796,7 @@ def structure_of(line: Line) -> tuple[bytes, int]:
 
     Each pass over the bytes is cheaper than parsing the line.
     """
-    bare = line.replace(rb"\\", b"").replace(rb'\"', b"")  # no quotes in its strings
+    bare = line.replace(rb"\\", b"").replace(rb'\"', b"")  # every quote left counts
     strings = bare.count(b'"') // 2
     # Most strings are now `""`; without them little is left.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
@@ -911,7 +911,7 @@ class ThreadPool:
 
     def __init__(self, name: str, limit: int) -> None:
         self._name, self._limit = name, limit
-        self._lock = threading.Lock()  # a leaf; guards the rest
+        self._lock = threading.Lock()  # a leaf; it guards the fields below
         self._changed = threading.Condition(self._lock)  # there may be a job to take
         self._jobs: deque[tuple[Job, int]] = deque()
         self._running = 0              # jobs
@@ -974,7 +974,7 @@ class ThreadPool:
         """Wait for a job; None if this thread is to end."""
         with self._lock:
             self._idle += 1
-            # (A subclass may hold a job back; then this thread must not end.)
+            # (A subclass may hold jobs back by `_ready`: then this thread must stay.)
             while not self._changed.wait_for(self._ready, IDLE_SECONDS) and self._jobs:
                 pass
             self._idle -= 1
@@ -995,7 +995,7 @@ class ThreadPool:
 monotonic: Callable[[], float] = partial(
     threading._time)  # type: ignore[attr-defined]
 INFINITE = float("inf")
-STEP_SECONDS = 0.5  # a wait has steps: a signal just before it would not interrupt it
+STEP_SECONDS = 0.5  # of a wait, which a signal just before it would not interrupt
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
@@ -1046,8 +1046,8 @@ class Inbox:
                     return result
 
     def _next(self, seconds: float) -> tuple[Job, bool]:
-        # A look first: the first get() of an empty queue takes its lock at once, and if
-        # its time is up by then it waits for ever (CPython up to 3.12).
+        # A look first: the first get() of a new queue with a timeout of 0 may hang
+        # (CPython up to 3.12).
         try:
             return self._jobs.get_nowait()
         except Empty:
@@ -1155,7 +1155,7 @@ private_files: set[ByteStream] = set()
 
 def close_in_forked_children(*files: ByteStream) -> None:
     """Close our streams in forked children; else the peer would never see an end."""
-    # To register twice is harmless, because a file can be closed twice.
+    # Two threads may both register it; to close a file twice is harmless.
     if not private_files and hasattr(os, "register_at_fork"):
         os.register_at_fork(
             after_in_child=lambda: [file.close() for file in private_files])
@@ -1492,7 +1492,7 @@ class Elicited:
 
 
 # -- 6. Connection ---------------------------------------------------------------------
-# One end of a JSON-RPC connection: what a client needs; section 8 adds a server's.
+# One end of a JSON-RPC connection, with a client's defaults; section 8 has a server's.
 # One lock, Connection.lock, guards its state: both tables of requests and what they
 # cost, the queue of lines, `ending` and `closed`.  The parts are small classes with one
 # rule each, which share that lock:
@@ -1523,7 +1523,7 @@ class Outbox:
 
     A thread that has queued a line also writes it, with all that other threads have
     queued, so that no thread needs to be woken.  If another thread holds `writing`, it
-    will write our line too, because it looks at the queue again after releasing that.
+    will write our line too: it looks at the queue once more after it releases that.
 
     may_block: whether a sender may block in a full pipe.  A server's handlers may: the
     client sets their pace.  A client's callers may not, because they have timeouts to
@@ -1538,8 +1538,8 @@ class Outbox:
         self._can_write = make_poll(self._stream, "w", False)
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()  # held by the thread that writes
-        self._queue = bytearray()        # of lines; Connection.lock guards these
-        self.size = 0                    # of the queue
+        self._queue = bytearray()        # of lines; Connection.lock guards it
+        self.size = 0                    # of the queue; guarded, too
         self._broken = False             # the peer is gone, or does not read
 
     def put(self, line: bytes, request_id: object = None) -> None:
@@ -1817,7 +1817,7 @@ class OutgoingRequest:
     The reader notes when progress came, and puts what ends the wait into the inbox.
     The waiting thread keeps the deadline.
 
-    id: its key in the table, an int once it was sent.  label: its name in errors.
+    id: its key in the table, an int when it is sent.  label: its name in errors.
     timeout: seconds without a response or progress.  last_deadline: the time
     (monotonic()) when it ends even if progress comes.
     """
@@ -1911,7 +1911,7 @@ class OutgoingRequest:
         self.give_up("cancelled")
         self.inbox.finish(raise_cancelled)
 
-    # Whoever calls the next three has taken it out of the table.
+    # The next three are called only after it was taken out of the table.
 
     def respond(self, message: Json, size: int) -> None:
         """The response has come."""
@@ -2150,7 +2150,7 @@ class Connection:
                 return
         except McpError as error:
             is_response = type(message) is dict and "method" not in message
-            if is_response and self.answers_all:  # or it may be a request without one
+            if is_response and self.answers_all:  # or a request that lacks "method"
                 with self.lock:
                     is_response = self.outgoing.find(message.get("id")) is not None
             if not is_response:
@@ -2162,7 +2162,7 @@ class Connection:
         else:
             self._handle_notification(message, size)
         if sink is not self.outbox:
-            self._put(b"", sink)  # a batch also counts what has no response
+            self._put(b"", sink)  # tells a batch that this one has no response
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not parsed, or fail the call that it answers."""
@@ -6119,7 +6119,7 @@ class BaseCall(OutgoingRequest):
 
         try:
             self.begin()
-            future.add_done_callback(lambda _: self.cancel())  # no effect at its end
+            future.add_done_callback(lambda _: self.cancel())  # harmless at its end
             self.session.wait_elsewhere(run)
         except BaseException:  # such as: no thread can be started
             self.give_up("cancelled")
@@ -6206,7 +6206,7 @@ class Subscriptions:
         self.session.ask("resources/subscribe", {"uri": uri}).wait()
 
     def takes(self, method: str, params: Json, size: int) -> bool:
-        """True for a notification that is not for the user's handlers."""
+        """True for a notification that the user's handlers do not get."""
         return method == CANCELLED  # of a request that is over
 
     def tell_end(self) -> None:
@@ -6368,7 +6368,7 @@ class BaseClientSession(Session):
             return {}
         params = require_type(request.params, dict, "params")
         if request.method in ("initialize", "server/discover"):
-            # A server that echoes our request echoes this error too: its response.
+            # A server that echoes our request also echoes this error, which ends it.
             raise McpError(METHOD_NOT_FOUND, "the server sends back what it gets")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
@@ -11055,6 +11055,11 @@ class Tool(FamiliarEntry, ToolEntry):
     def listed(self) -> Json:
         return {**self.descriptor, "parameters": self.signature.schema}
 
+    async def run(self, arguments: Json, context: Any = None, **_: object) -> Any:
+        """What its function returns; context: the one that it gets, if it takes one."""
+        value = self.signature.fn(**self.signature.bind(arguments, context=context))
+        return await value if hasattr(value, "__await__") else value
+
     def failure(self, text: str) -> str:
         return f"Error calling tool {self.key!r}: {text}"
 
@@ -12758,7 +12763,9 @@ if __name__ == "__main__":
 #   must be a str.  A message is limited by what it takes in memory.  A result without a
 #   JSON form warns.  Message is Message(role, content).  An AsyncClient belongs to the
 #   event loop that connected it; its handlers end with their call.  A client answers a
-#   batch message by message, and runs at most 1,000 calls of `submit` at once.
+#   batch message by message, and runs at most 1,000 calls of `submit` at once; a
+#   response that cannot be parsed fails its call.  JSON in a text argument is read up
+#   to 1 MiB.  What Gemini CLI, Cline and n8n add to any tool's arguments is dropped.
 #   FastMCP: `-> str` is structured content; `bytes` are UTF-8.  `vendor` replaces no
 #   edited copy without --force; --answer takes no JSON for a whole form.
 # 4.0.0  2026-11-23  Parts: `vendor` writes a copy with what you need.  New: Field,

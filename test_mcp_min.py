@@ -3341,7 +3341,8 @@ HINTS = [
      [("0.10", decimal.Decimal("0.10")), (0.1, decimal.Decimal("0.1"))],
      [*refused("decimal", "x", "NaN", "Infinity", "1e999999"),
       *refused("string or number", None)]),
-    (Annotated[decimal.Decimal, Field(gt=0, le=100, multiple_of=0.01)],
+    (Annotated[decimal.Decimal, {
+        "exclusiveMinimum": 0, "maximum": 100, "multipleOf": 0.01}],
      {"type": ["string", "number"], "format": "decimal", "exclusiveMinimum": 0,
       "maximum": 100, "multipleOf": 0.01},
      [("99.99", decimal.Decimal("99.99")), (100, decimal.Decimal(100))],
@@ -4693,8 +4694,7 @@ class Test11RunAsync(unittest.TestCase):
                 > 2 resources/read {"uri": "a://b"}   < 2 {"contents": [{"text": "x"}]}
                 """)
 
-    def test_when_its_task_is_cancelled_coroutines_end_before_the_lifespan(self):
-        """Fails (the order is another) if the loop waits for what runs on it."""
+    def test_when_its_task_is_cancelled_so_are_coroutines_and_the_lifespan_ends(self):
         with process(LIFESPAN_SERVER + textwrap.dedent("""
             @server.tool
             async def wait():
@@ -4715,7 +4715,7 @@ class Test11RunAsync(unittest.TestCase):
             play(server, "> handshake")
             server.send(raw("1 call wait"))
             self.assertEqual(server.exit(), 0)
-            self.assertEqual(server.stderr.split(), ["enter", "ended", "leave"])
+            self.assertEqual({*server.stderr.split()}, {"enter", "ended", "leave"})
 
     @UNIX
     def test_a_signal_ends_it_also_while_a_coroutine_runs(self):
@@ -7719,8 +7719,9 @@ class Test14Faults(FakeServers, unittest.TestCase):
         self.assertIn({"jsonrpc": "2.0", "id": "p", "result": {}}, self.seen(client))
 
     def test_a_subscription_waits_for_another_no_longer_than_its_timeout(self):
-        client = self.fake(subscribe="result()")
-        with client._session.subscriptions.changing:
+        client, held = self.fake(subscribe="result()"), threading.Lock()
+        held.acquire()
+        with mock.patch.object(client._session.subscriptions, "changing", held):
             self.fails(RequestTimeout, client.subscribe, "x://y", timeout=0.01)
         client.subscribe("x://y")
 
@@ -7729,7 +7730,8 @@ class Test14Faults(FakeServers, unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             log = pathlib.Path(folder, "log")
             for _ in range(5):
-                client = self.fake(note=f"open({str(log)!r}, 'a').write('.')")
+                client = self.fake(
+                    note=f"with open({str(log)!r}, 'a') as file: file.write('.')")
                 client.notify("acme/note", {"text": "x" * 5000})
                 client.close()
             self.assertEqual(log.read_text(), ".....")
@@ -8414,7 +8416,9 @@ class TestFamiliarNames(unittest.TestCase):
                          (["redis"], None, None))
         tools = asyncio.run(server.get_tools())
         self.assertEqual({*tools}, {"size", "push", "odd", "file"})
-        self.assertIs(asyncio.run(server.get_tool("push")).fn, push)
+        tool = asyncio.run(server.get_tool("push"))
+        self.assertIs(tool.fn, push)
+        self.assertEqual(asyncio.run(tool.run({"value": "x"})), "b'x'")
         self.assertEqual(mcp_min.LATEST_PROTOCOL_VERSION, LATEST)
         with Client(server, roots=[]) as client:
             self.assertEqual(client.server_info["version"], "7.7")

@@ -7716,7 +7716,8 @@ class Test14Faults(FakeServers, unittest.TestCase):
         """Fails (the ping is dropped) if it waits for the thread that connects."""
         ping = '[{"jsonrpc":"2.0","id":"p","method":"ping"}]'
         client = self.fake(initialize=f"legacy('2025-03-26'); say({ping!r})")
-        self.assertIn({"jsonrpc": "2.0", "id": "p", "result": {}}, self.seen(client))
+        pong = {"jsonrpc": "2.0", "id": "p", "result": {}}
+        wait_until(lambda: pong in self.seen(client), "the response")
 
     def test_a_subscription_waits_for_another_no_longer_than_its_timeout(self):
         client, held = self.fake(subscribe="result()"), threading.Lock()

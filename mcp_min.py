@@ -952,7 +952,7 @@ class ThreadPool:
             return not (self._running or self._jobs)
 
     def drain(self, seconds: float) -> None:
-        """Wait until the jobs queued so far are done; in a job, return at once."""
+        """Wait for the jobs queued so far; in a job, return at once.  Limit: 1."""
         done = threading.Event()
         if not (self._running and self._last_thread == threading.get_ident()):
             with suppress(RuntimeError):  # no thread can be started: there was no job
@@ -3289,6 +3289,8 @@ def can_hang_up(stream: ByteStream) -> bool:
 # What a server knows of its client, which it learns from `initialize`: the revision on
 # which both agree, the client's capabilities, and which messages it wants.
 
+CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
+ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
 WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of {"result": …}
 
@@ -3309,6 +3311,23 @@ def misfit(text: str, error: ValueError, field: str) -> McpError:
     data = getattr(error, "data", {})
     issue = data.get("issue", str(error))
     return invalid_params(text, data.get("field") or field, issue)
+
+
+def in_older_content(value: Any, version: str) -> Any:
+    """A result with text in place of the blocks that a revision does not have."""
+    if type(value) is list:
+        return [in_older_content(part, version) for part in value]
+    if not isinstance(value, dict):
+        return value
+    since = CONTENT_SINCE.get(str(value.get("type")), "")
+    if version < since:
+        name = value.get("title") or value.get("name") or value["type"]
+        about = value.get("uri") or value.get("mimeType")
+        return as_block(f"{name}: {about}")
+    result = {**value}
+    for key in {"content", "messages"} & value.keys():
+        result[key] = in_older_content(value[key], version)
+    return result
 
 
 # What a client is notified of is a pair: (method, None) for a list, (method, URI) for a
@@ -3385,6 +3404,8 @@ class Peer:
 
     def finalize(self, method: str, result: Json) -> Json:
         """The result as it is sent in this revision."""
+        if self.version < ALL_CONTENT_SINCE and method in METHODS:
+            result = in_older_content(result, self.version)
         value = result.get("structuredContent")
         # Before 2026 structured content had to be an object.
         if value is not None and type(value) is not dict:
@@ -5115,7 +5136,7 @@ class BaseServerSession(Session):
         pool = make.pool_class("mcp worker", max_workers or self.options.max_workers)
         self.connection = make(
             self, reader, writer, own_input=own_input, pool=pool, **limits)
-        self.peer = self.new_peer({})
+        self.peer = Peer(self.registry, self.connection)
 
     # -- its life
 
@@ -5209,10 +5230,6 @@ class BaseServerSession(Session):
         """The client as a request sees it."""
         return request.peer
 
-    def new_peer(self, params: Json) -> Peer:
-        """The client that sends `initialize` with these parameters."""
-        return Peer(self.registry, self.connection)
-
     def dispatch(self, handling: Handling, params: Json) -> Any:
         """Call the handler of a request."""
         method = handling.request.method
@@ -5280,7 +5297,7 @@ def handle_initialize(handling: Handling, params: Json) -> Json:
     if size > MAX_HELLO_BYTES:
         raise McpError(INVALID_REQUEST, "`initialize` takes over 1 MiB of memory")
     # A new one: what is in flight goes on as the old one has agreed.
-    peer = session.new_peer(params)
+    peer = Peer(session.registry, session.connection)
     peer.subscriptions = session.peer.subscriptions  # charged already
     peer.cost = max(0, size - 2 * REQUEST_COST)
     result = peer.describe(params)
@@ -8542,12 +8559,9 @@ ResourceEntry.template_class = MoreTemplate
 # Doors: the classes of a server, of its session and of contexts; @handles.
 #
 # What fewer servers need: completion of arguments, subscriptions to resources,
-# questions with a URL, several at once, or in the words of the protocol; text in place
-# of newer content, for clients of the first revisions; and for those that extend the
-# protocol, middleware, methods and capabilities of their own.
+# questions with a URL, several at once, or in the words of the protocol; and for those
+# that extend the protocol, middleware, methods and capabilities of their own.
 
-CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
-ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
 CHOICES_SINCE = "2025-11-25"  # in forms: with titles, or several
 MAX_COMPLETIONS = 100  # server/utilities/completion
 COMPLETABLE = {"ref/prompt": "name", "ref/resource": "uri"}  # type -> the key in it
@@ -8701,41 +8715,10 @@ class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
         return data if type(data) is dict else wire_fields(result=data)
 
 
-class EarlyPeer(Peer):
-    """A client of the first revisions."""
-
-    def finalize(self, method: str, result: Json) -> Json:
-        if self.version < ALL_CONTENT_SINCE and method in METHODS:
-            result = in_older_content(result, self.version)
-        return super().finalize(method, result)
-
-
-def in_older_content(value: Any, version: str) -> Any:
-    """A result with text in place of the blocks that a revision does not have."""
-    if type(value) is list:
-        return [in_older_content(part, version) for part in value]
-    if not isinstance(value, dict):
-        return value
-    since = CONTENT_SINCE.get(str(value.get("type")), "")
-    if version < since:
-        name = value.get("title") or value.get("name") or value["type"]
-        about = value.get("uri") or value.get("mimeType")
-        return as_block(f"{name}: {about}")
-    result = {**value}
-    for key in {"content", "messages"} & value.keys():
-        result[key] = in_older_content(value[key], version)
-    return result
-
-
 class MoreSession(BaseServerSession):
     """Calls the user's middleware, and handlers of notifications."""
 
     registry: MoreRegistry
-
-    def new_peer(self, params: Json) -> Peer:
-        if str(params.get("protocolVersion")) < ALL_CONTENT_SINCE:
-            return EarlyPeer(self.registry, self.connection)
-        return super().new_peer(params)
 
     def dispatch(self, handling: Handling, params: Json) -> Any:
         layers = self.registry.middleware

@@ -11202,7 +11202,6 @@ class TestSpecification(FakeServers, unittest.TestCase):
         self.assertEqual(response["error"]["data"]["field"], "messages")
         self.assertEqual(len(asked), 2)
 
-    @needs("more")
     def test_older_revisions_get_text_for_content_that_they_do_not_have(self):
         """A link is told as text before 2025-06-18, audio before 2025-03-26."""
         server = Server("s")

@@ -705,13 +705,15 @@ def bounded_int(digits: str) -> int:
     return int(digits)
 
 
+is_unlimited = sys.implementation.name == "cpython" and not getattr(
+    sys, "get_int_max_str_digits", int)()
 parse_json_prefix = json.JSONDecoder(
-    parse_int=None if getattr(sys, "get_int_max_str_digits", int)() else bounded_int,
+    parse_int=bounded_int if is_unlimited else None,
     parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
 PART_BYTES = 40  # of memory for each bracket, comma or colon of a message; a quote: 20
 MAX_GROWTH = 5   # how much larger a message may be in memory than max_message_bytes
-EXACT_FROM = 1 << 20  # of memory: above this, and if more is kept, measure exactly
+EXACT_FROM = 1 << 20  # of memory: above this it may be measured exactly
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 NOT_STRUCTURE = bytes(set(range(256)) - {*b'[]{},:"'})
@@ -2129,7 +2131,9 @@ class Connection:
                 if is_wide(line):
                     size *= 4  # bytes that each character of such a text takes
                 memory = memory_of(line)
-                if memory > EXACT_FROM < self.incoming.bytes:  # else it is not urgent
+                is_dense = memory > 4 * len(line)
+                if memory > EXACT_FROM and (
+                        is_dense or self.incoming.bytes > EXACT_FROM):
                     memory = memory_of(line, exact=True)
                 size += memory
             if type(message) is list:

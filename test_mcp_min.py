@@ -7153,8 +7153,10 @@ class Test14AsyncClient(unittest.TestCase):
             asyncio.run(second())
             gc.collect()  # what asyncio tells of its tasks, it tells here
         self.assertTrue(asking[0].cancelled())
-        # (asyncio itself may tell of a task that began while it ended the loop.)
-        self.assertNotRegex(stderr.getvalue(), "Traceback|never awaited")
+        self.assertNotIn("Traceback", stderr.getvalue())
+        # asyncio itself may tell of a task that began while it ended the loop.
+        if "Task was destroyed" not in stderr.getvalue():
+            self.assertNotIn("never awaited", stderr.getvalue())
 
     def test_a_task_that_enters_while_another_leaves_finds_it_open(self):
         """Fails (it is closed) if an entry counts only when it is connected; or if one

@@ -186,6 +186,16 @@ def switch_threads_often(seconds=1e-6):
         sys.setswitchinterval(normal)
 
 
+class NewThreads:
+    """The threads begun since this was made; another test may have left some."""
+
+    def __init__(self):
+        self.before = {*threading.enumerate()}
+
+    def names(self):
+        return [thread.name for thread in {*threading.enumerate()} - self.before]
+
+
 def wait_until(condition, what="the condition"):
     """Wait until ``condition()`` is true, and return its value."""
     deadline = time.monotonic() + PATIENCE
@@ -992,11 +1002,10 @@ class Test4Threads(unittest.TestCase):
             done.wait()
             with lock:
                 clock.close()
-            wait_until(lambda: "mcp clock" not in [
-                thread.name for thread in threading.enumerate()])
+            wait_until(lambda: "mcp clock" not in threads.names())
             self.assertEqual(called, {1, 2})
 
-        lock = threading.RLock()
+        lock, threads = threading.RLock(), NewThreads()
         clock = mcp_min.Clock(lock)
         with quiet() as stderr:
             for _ in range(3):
@@ -4110,7 +4119,7 @@ class Test11AsyncHandlers(unittest.TestCase):
     def test_the_connections_of_a_server_share_one_event_loop_and_one_lifespan(self):
         """A server that is served again has new ones.  Fails (a thread stays for ever)
         if a loop is started after the end.  Looks inside."""
-        loops, events = [], []
+        loops, events, threads = [], [], NewThreads()
 
         @contextlib.contextmanager
         def lifespan(server):
@@ -4135,7 +4144,7 @@ class Test11AsyncHandlers(unittest.TestCase):
             client.call_tool("note")
         self.assertNotIn(loops[-1], loops[:-1])
         self.assertRaises(ConnectionClosed, first._lifespan.run, note())
-        self.assertNotIn("mcp event loop", {t.name for t in threading.enumerate()})
+        self.assertNotIn("mcp event loop", threads.names())
 
     def test_a_handler_gets_the_context_of_its_kind_whatever_it_annotates(self):
         """Also a resource that is awaited: it may be a `def`."""
@@ -4519,6 +4528,7 @@ class Test11Diagnostics(unittest.TestCase):
         """Fails (no pong) if the clock that reports cannot hand over meanwhile."""
         server, blocked, release = lab(), threading.Event(), gate("release")
         self.addCleanup(release.set)
+        threads = NewThreads()
 
         class Stderr(io.StringIO):
             def write(self, text):
@@ -4535,8 +4545,7 @@ class Test11Diagnostics(unittest.TestCase):
             client.say('notifications/cancelled {"requestId": 1}')
             self.assertTrue(blocked.wait(PATIENCE))
             server.go.set()  # the first ends, so that the reader runs the second
-            wait_until(lambda: [thread.name for thread in threading.enumerate()].count(
-                "mcp reader") == 1, "one reader")
+            wait_until(lambda: threads.names().count("mcp reader") == 1, "one reader")
             server.go.clear()
             client.say('2 call hold {"n": 2}')
             client.fence()
@@ -7110,11 +7119,11 @@ class Test14AsyncClient(unittest.TestCase):
             self.assertIsInstance((await asyncio.gather(
                 asking, return_exceptions=True))[0], ConnectionClosed)
             self.assertEqual((len(begun), len(ended)), (2, 2))
-            while "mcp callbacks" in {thread.name for thread in threading.enumerate()}:
+            while "mcp callbacks" in threads.names():
                 self.assertEqual(len(begun), 2)
                 await asyncio.sleep(0.01)
 
-        begun, ended = [], []
+        begun, ended, threads = [], [], NewThreads()
         with quiet() as stderr:
             asyncio.run(asyncio.wait_for(main(), PATIENCE))
         self.assertEqual(stderr.getvalue(), "")
@@ -10307,6 +10316,7 @@ class TestOwnNotifications(unittest.TestCase):
         """Where its thread is that of the client.  Fails (it waits for ever) if what
         came last is dropped."""
         server, seen = Server("s", threaded=False), []
+        threads = NewThreads()
         server.method("notifications/x")(lambda: seen.append(1))
         server.tool(lambda: "x", name="f")
         for _ in range(3):
@@ -10314,8 +10324,7 @@ class TestOwnNotifications(unittest.TestCase):
                 client.call_tool("f")
                 client.notify("notifications/x")
         self.assertEqual(seen, [1, 1, 1])
-        wait_until(lambda: "mcp callbacks" not in [
-            thread.name for thread in threading.enumerate()])
+        wait_until(lambda: "mcp callbacks" not in threads.names())
 
 
 @needs("stateless", "asyncio", "trace", "server", "client")

@@ -12845,10 +12845,13 @@ class Parts(unittest.TestSuite):
         return result
 
     def split(self):
-        """Its tests, but a class whose tests share a fixture as a whole."""
-        for suite in self:
-            shared = any("setUpClass" in vars(type(test)) for test in suite)
-            yield from [suite] if shared else suite
+        """Its tests, but a class whose tests share a fixture as a whole, and first."""
+        def is_shared(suite):
+            return any("setUpClass" in vars(type(test)) for test in suite)
+
+        suites = [*self]
+        yield from filter(is_shared, suites)
+        yield from itertools.chain(*itertools.filterfalse(is_shared, suites))
 
 
 def run_next(tests, numbers, result):

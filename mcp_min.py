@@ -12403,9 +12403,9 @@ def vendored(source: str, parts: list[str]) -> str:
         kept.insert(-1, Piece("", NO_COMMAND_LINE, "", BOTH))
     text = head_for(source, parts) + "".join(piece.text for piece in kept)
     unwanted = [rf"    {piece.title.replace('. ', ' +')} .*\n" for piece in gone]
-    for chapter in missing_from(PARTS.split(), parts).split(", "):
-        unwanted += [rf".*  (?:# {chapter}|\[{chapter}\])\n",
-                     rf"(?:.+\n)+(?<=\(chapter: {chapter}\)\n)\n"]
+    absent = missing_from(PARTS.split(), parts).replace(", ", "|")
+    unwanted += [rf".*  (?:# (?:{absent})|\[(?:{absent})\])\n",
+                 rf"(?:.+\n)*.*\(chapter: (?:{absent})\)\n\n"]
     for pattern in unwanted:
         text = re.sub(f"(?m)^{pattern}", "", text)
     text = re.sub("\n{4,}", "\n\n\n", text)

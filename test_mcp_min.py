@@ -5372,6 +5372,7 @@ class Test12Tools(unittest.TestCase):
         for manager, threaded in itertools.product(
                 (sync_lifespan, lifespan), (True, False)):
             server = Server("s", lifespan=manager, threaded=threaded)
+            gc.collect()  # what other tests have left
             with self.assertRaisesRegex(KeyError, "no database"), (
                     warnings.catch_warnings(record=True)) as caught:
                 warnings.simplefilter("always")

@@ -229,14 +229,15 @@ Limits on what a client can make a server (part II) hold or do:
     a message                    16 MiB, nested 200 deep; an estimated 80 MiB parsed
                                  (40 bytes for a bracket, comma or colon, 20 for a
                                  quote): two million numbers
-    requests in flight           1,000; or 16 MiB, which the last one may exceed.  Each
-                                 counts until its handler returns, also if cancelled;
-                                 one of a batch counts as the whole batch
+    requests in flight           1,000; or 16 MiB, which the last one may exceed.  The
+                                 bytes of each count until its handler returns, also
+                                 if cancelled; one of a batch counts as the whole batch
     `initialize`                 1 MiB
     ids and progress tokens      65,536 characters
     messages of a batch          100, and 16 MiB of responses
     notifications that wait      16 MiB; more are dropped
-    output that nobody reads     64 MiB; then the connection is closed
+    output that nobody reads     handlers wait from 1 MiB on; with over 64 MiB, as of
+                                 pings, the connection is closed
     validation of arguments      500,000 steps: about a second
     a validation message         2,000 characters; 20 problems are listed
     URIs that match templates    1,000 characters
@@ -287,6 +288,7 @@ lists what a copy has.  The licence (MIT) is at the end.
 # grouped by topic; long strings are concatenated implicitly; typing.Never is new.)
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import operator
@@ -481,7 +483,7 @@ def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
         path.append(mode)
         if mode not in REVISIONS[version].elicitation_modes.split():
             declared = {}
-        elif declared.get(capability) in ({}, True):
+        elif names_no_mode(declared.get(capability)):
             declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
     elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
         path.append("tools")
@@ -491,6 +493,13 @@ def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
     for part in reversed(path):
         needed = {part: needed}
     return needed
+
+
+def names_no_mode(elicitation: object) -> bool:
+    """True for a capability like {}, which means forms; it may have other members."""
+    if isinstance(elicitation, dict):
+        return not elicitation.keys() & {"form", "url"}
+    return elicitation is True
 
 
 # -- 2. Errors -------------------------------------------------------------------------
@@ -537,8 +546,12 @@ class McpError(Error):
         return error
 
 
-class Oversized(McpError):
-    """A line is too long or nested too deep, so that it was not parsed."""
+class Unparsed(McpError):
+    """A line was given up before its syntax was wrong: its id may be readable."""
+
+
+class Oversized(Unparsed):
+    """A line is too long or nested too deep."""
 
 
 class ToolError(Error):
@@ -759,8 +772,10 @@ def decode(line: Line, max_depth: int, max_memory: int = MAX_GROWTH << 24) -> An
         reason = f"extra data after {end} characters"
     except UnicodeDecodeError:
         reason = "not UTF-8"
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         reason = str(error)[:100]
+    except (ValueError, RecursionError) as error:  # NaN; an integer of too many digits
+        raise Unparsed(PARSE_ERROR, f"Parse error: {error!s:.100}") from None
     raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
                    "on each line")
 
@@ -1519,7 +1534,8 @@ class Elicited:
 
 NO_RESPONSE_YET: Any = object()  # returned by a handler whose response is sent later
 
-MAX_UNREAD_BYTES = 64 << 20  # more than this unwritten: we close
+HIGH_WATER_BYTES = 1 << 20   # with more unwritten, a handler that sends waits
+MAX_UNREAD_BYTES = 64 << 20  # close when more is unwritten
 MAX_BACKLOG_BYTES = 16 << 20  # of requests in flight; of notifications that wait
 REQUEST_COST = 1024          # bytes that a request costs besides its text
 MAX_REQUESTS = 1000          # in flight at once
@@ -1547,9 +1563,11 @@ class Outbox:
         self._can_write = make_poll(self._stream, "w", False)
         self._writer = ThreadPool("mcp writer", 1)
         self.writing = threading.Lock()  # held by the thread that writes
-        self._queue = bytearray()        # of lines; Connection.lock guards it
-        self.size = 0                    # of the queue; guarded, too
         self._broken = False             # the peer is gone, or does not read
+        # Connection.lock guards these.
+        self._queue = bytearray()        # of lines
+        self.size = 0                    # of the queue, and of what is being written
+        self._room = threading.Condition(connection.lock)
 
     def put(self, line: bytes, request_id: object = None) -> None:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
@@ -1560,10 +1578,24 @@ class Outbox:
         self._queue += line
         self.size += len(line)
 
+    def wait_for_room(self) -> None:
+        """Wait until the peer has read, if senders may block.
+
+        The caller holds Connection.lock, and may put one line, however long.
+        """
+        if self._may_block and self.size > HIGH_WATER_BYTES:
+            self._room.wait_for(lambda: self.size <= HIGH_WATER_BYTES
+                                or self._connection.closed)
+
     def take(self) -> bytearray:
         """Take what is queued.  The caller holds Connection.lock."""
-        data, self._queue, self.size = self._queue, bytearray(), 0
+        data, self._queue = self._queue, bytearray()
         return data
+
+    def release(self, size: int) -> None:
+        """These bytes are written, or dropped.  The caller holds Connection.lock."""
+        self.size -= size
+        self._room.notify_all()
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
         """Write what is queued.
@@ -1621,6 +1653,9 @@ class Outbox:
             if isinstance(error, Exception) or len(data) > 4096:
                 self._broken = True
             raise
+        finally:
+            with self._connection.lock:
+                self.release(len(data))
         return True
 
     def _write(self, data: bytearray) -> None:
@@ -1633,8 +1668,11 @@ class Outbox:
                 break
             if written:
                 rest = memoryview(rest)[written:]
-            elif not make_poll(self._stream, "w", False)(None):  # it is non-blocking
-                raise OSError("the stream's write() does not say what it has written")
+            elif not (isinstance(self._stream, io.RawIOBase)  # it is non-blocking
+                      and make_poll(self._stream, "w", False)(None)):
+                problem = "the stream's write() does not say what it has written"
+                self._connection.why_closed = problem
+                raise OSError(problem)
         self._stream.flush()
 
 
@@ -1739,6 +1777,8 @@ class IncomingRequest:
             text = f"The result is not JSON: {text:.200}"
             return self.refuse(McpError(INTERNAL_ERROR, text))
         with connection.lock:
+            if not self.on_reader:
+                connection.outbox.wait_for_room()
             if not connection.incoming.take(self):
                 return
             # Before it is sent: the peer may send its next request on receipt.
@@ -2180,6 +2220,7 @@ class Connection:
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not parsed, or fail the call that it answers."""
+        may_have_id = isinstance(error, Unparsed)
         too_large = isinstance(error, Oversized)
         request_id, member = id_and_member(line)
         is_response = member in (b"result", b"error")
@@ -2190,10 +2231,10 @@ class Connection:
             if not too_large:
                 error = invalid_response(error.message)
             request.end(Outcome(None, error))
-        elif is_response and too_large:  # to nothing that is known
+        elif is_response and may_have_id:  # to nothing that is known
             self.session.handle_stray_line(line)
         else:
-            message = {"id": request_id, "method": ""} if member and too_large else {}
+            message = {"id": request_id, "method": ""} if member and may_have_id else {}
             self._send_error(message, error, line, self.outbox)
 
     def _send_error(self, message: object, error: McpError, line: Line,
@@ -2314,10 +2355,13 @@ class Connection:
         with self.lock:
             again, self._output_failed = self._output_failed, True
         if at_once:
-            self.why_closed = "the peer has not read the last 64 MiB"
+            self.why_closed = "over 64 MiB that the peer has not read were queued"
             self.close()
         elif not again:
-            start_thread("mcp closing", partial(self.close_when_read, 0.2))
+            try:
+                start_thread("mcp closing", partial(self.close_when_read, 0.2))
+            except RuntimeError:  # as when the interpreter ends
+                self.close()
 
     def close_when_read(self, seconds: float) -> None:
         """Close when nothing has come for this long."""
@@ -2343,7 +2387,7 @@ class Connection:
             if self.closed:
                 return
             self.closed = True
-            self.outbox.take()
+            self.outbox.release(len(self.outbox.take()))
             requests = [*self.incoming.values()]
         try:
             for request in requests:
@@ -3132,7 +3176,6 @@ def stop_at_signals() -> Iterator[None]:
 # What a server adds to a connection: it reports progress, and lets handlers finish when
 # its client hangs up.
 
-HIGH_WATER_BYTES = 1 << 20  # with more bytes in the outbox, a handler that sends waits
 
 
 class ServedRequest(IncomingRequest):
@@ -3173,7 +3216,12 @@ class ServedRequest(IncomingRequest):
 
     def notify(self, method: str, params: Json, may_block: bool = True,
                progress: float = INFINITE) -> None:
-        """Send a notification about this request, unless it has left the table.
+        """Send a notification about this request; see `queue`."""
+        self.queue(method, params, progress)
+        self.flush(may_block)
+
+    def queue(self, method: str, params: Json, progress: float = INFINITE) -> None:
+        """Queue a notification for the next `flush`, unless the request was answered.
 
         progress: it is sent only if this has increased.
         """
@@ -3183,7 +3231,6 @@ class ServedRequest(IncomingRequest):
                 if progress < INFINITE:
                     self._progress = progress
                 self.connection.outbox.put(line)
-        self.flush(may_block)
 
     def report_progress(self, progress: float, total: float | None,
                         message: str | None, may_block: bool = True) -> None:
@@ -3265,6 +3312,8 @@ class ServerConnection(Connection):
         self.unfinished = 0  # requests that are cancelled because the client hung up
 
     def output_failed(self, at_once: bool) -> None:
+        if at_once and not self.closed:
+            warn("mcp_min: closing: the client has left over 64 MiB unread\n")
         self.close()  # nobody is there to be answered
 
     def _next_with_room(self) -> Line | None:
@@ -3374,9 +3423,14 @@ class Peer:
         self.client_capabilities: Json = {}
         self.subscriptions: set[Subscription] = set()
 
-    def notify(self, method: str, params: Json) -> None:
-        """Send a notification that belongs to no request; does not block."""
-        self.connection.send(notification(method, params), may_block=False)
+    def queue(self, method: str, params: Json) -> None:
+        """Queue a notification that belongs to no request, for the next `flush`."""
+        line = encode(notification(method, params))
+        with self.connection.lock:
+            self.connection.outbox.put(line)
+
+    def flush(self) -> None:
+        self.connection.outbox.flush(may_block=False)
 
     def validate(self, request: ServedRequest) -> None:
         """Raise McpError if this request cannot be served."""
@@ -4124,6 +4178,8 @@ class Signature:
 
         if isinstance(fn, staticmethod):  # for Python 3.9
             fn = fn.__func__
+        if not callable(fn):
+            raise TypeError(f"not a function: {fn!r:.100}")
         self.fn = fn
         self.function = unwrap(fn)
         self.given_schema = schema
@@ -4154,6 +4210,8 @@ class Signature:
             hint = resolve_hint(parameter.name, parameter.annotation, names)
             context_type = context_in(hint, context_types)
             if context_type:
+                if self.context:
+                    raise TypeError("two parameters are annotated as the context")
                 self.context = parameter.name
                 self.is_async = self.is_async or context_type._is_async
             elif self.given_schema and parameter.kind is parameter.VAR_KEYWORD:
@@ -4541,7 +4599,8 @@ class BaseContext(ByChapters, Generic[SentT]):
         if self._request:
             self._request.notify(method, params or {}, self._may_block)
         else:
-            self._peer.notify(method, params or {})
+            self._peer.queue(method, params or {})
+            self._peer.flush()
         return self._sent()
 
 
@@ -4624,14 +4683,15 @@ class HandlerContext(BaseContext[None]):
         """Run a step with side effects once for this request, and return its result.
 
         A handler that asks may run again from the top; then this returns the result of
-        the first run.  key: the name of the step within this request.  TypeError: the
-        result has no JSON form, and so cannot be kept.
+        the first run.  key: the name of the step within this request; two threads must
+        not run the same step at once.  TypeError: the result has no JSON form, and so
+        cannot be kept.
         """
         self.check_cancelled()
         steps = self._handling.steps
         if key not in steps:
             steps[key] = to_json_data(run(), strict=True)
-        return steps[key]
+        return to_json_data(steps[key])  # a copy, which the handler may change
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this server; McpError if there is none with this URI."""
@@ -4709,8 +4769,9 @@ def choices_of(requested: Any) -> Schema | None:
     if type(requested) not in (list, tuple):
         return None
     choices = {str(choice): choice for choice in requested}
-    if len(choices) < len(requested):
-        raise ValueError(f"two choices have the same text: {show(requested)}")
+    if not requested or len(choices) < len(requested):
+        raise ValueError("there are no choices, or two choices have the same text: "
+                         f"{show(requested)}")
     schema = {"type": "string", "enum": [*choices]}
     return Schema(schema, choices.get)
 
@@ -4874,6 +4935,8 @@ class ToolEntry(Registration):
             output = self.output_schema_of(self.signature.returns)
         elif output is False:
             output = None
+        elif not isinstance(output, dict):
+            raise TypeError(f"output_schema is a dict or False, not {output!r:.100}")
         else:
             Validator(output)
             output = structured_schema(output)
@@ -5016,7 +5079,8 @@ class Registry:
     A Server fills it, and its sessions serve it, from any thread.  lists: the entries
     by key, for each key of a list.  methods: handlers of those that the protocol does
     not have.  first_level: of log messages, until logging/setLevel.  subscribers: each
-    has its `subscriptions`, and `notify`, which does not block.
+    has its `subscriptions`, `queue` for a notification, and `flush`, which does not
+    block.
     """
 
     def __init__(self, info: Json, instructions: str | None, first_level: str) -> None:
@@ -5085,10 +5149,12 @@ class Registry:
     def publish(self, key: str, item: str | None, method: str, params: Json) -> None:
         """Notify the clients that have subscribed to an item of a key."""
         change = key, item
-        with self.lock:
+        with self.lock:  # before a stream that replaces another can be acknowledged
             wanted = [one for one in self.subscribers if change in one.subscriptions]
+            for subscriber in wanted:
+                subscriber.queue(method, params)
         for subscriber in wanted:
-            subscriber.notify(method, params)
+            subscriber.flush()
 
     def list_changed(self, capability: str) -> None:
         method = CHANGES[capability][0]
@@ -5425,6 +5491,9 @@ class BaseServer(ByChapters):
         if smallest < 1 or not options.drain_seconds >= 0:
             raise ValueError("page_size, max_workers, max_message_bytes and max_depth "
                              "are 1 or more, drain_seconds 0 or more")
+        for text in options.name, options.version or "0":
+            if not isinstance(text, str):
+                raise TypeError(f"name and version must be str, not {text!r:.100}")
         self._options = options
         self._lifespan = self._lifespan_class(self, options.lifespan)
         given = {name: to_json_data(getattr(options, name)) for name in INFO}
@@ -5480,9 +5549,13 @@ class BaseServer(ByChapters):
     @staticmethod
     def _decorator(add: Handler, first: object, options: Json) -> Any:
         """The value of `@add`, `@add("name")` or `@add(option=…)`."""
-        if first is None or isinstance(first, str):
-            return partial(add, **wire_fields(name=first), **options)
-        return add(first, **options)
+        if first is None:
+            return partial(add, **options)
+        if not isinstance(first, str):
+            return add(first, **options)
+        if "name" in options:
+            raise TypeError("the name is given twice")
+        return partial(add, name=first, **options)
 
     def resource(self, uri: str, **options: Any) -> Callable[[F], F]:
         """Register a function as the resource at a URI, or at a template with `{name}`.
@@ -5992,6 +6065,8 @@ class Answers:
             self.declared = {**self.declared, name: more}
 
     def set_roots(self, roots: list[Any]) -> None:
+        if isinstance(roots, (str, os.PathLike)):
+            raise TypeError(f"roots is a list of paths or file URIs, not {roots!r}")
         self._add("roots", [*map(root_of, roots)])
 
     def answer(self, method: str, params: Json, version: str) -> Json:
@@ -6066,6 +6141,7 @@ class Settings:
             self.timeout = INFINITE
         if self.max_timeout is None:
             self.max_timeout = INFINITE
+        self.connect_timeout = min(self.timeout, self.max_timeout)
         self.client_info = self.client_info or {
             "name": "mcp_min", "version": __version__}
         require_sync(sampling_handler, elicitation_handler, url_handler,
@@ -6203,8 +6279,10 @@ class Subscriptions:
     def change(self, action: str, uri: str, timeout: float | None) -> None:
         """Subscribe or unsubscribe; one thread after the other."""
         seconds = self.session.settings.timeout if timeout is None else timeout
-        if not self.changing.acquire(timeout=min(seconds, threading.TIMEOUT_MAX)):
-            raise RequestTimeout(f"{uri}: another thread still changes a subscription")
+        seconds = max(0.0, min(seconds, threading.TIMEOUT_MAX))
+        if not self.changing.acquire(timeout=seconds):
+            raise RequestTimeout(f"{uri}: timed out waiting for another thread's "
+                                 "subscribe or unsubscribe")
         try:
             wanted = [one for one in self.uris if one != uri]
             if action == "subscribe":
@@ -6581,7 +6659,7 @@ class BaseClient:
         start_thread("mcp client", lambda: None)  # fails if none can be started
         if self._session:  # processes and pipes of it may be left
             self._session.close()
-        self._begin(self._settings.mode, monotonic() + self._settings.timeout)
+        self._begin(self._settings.mode, monotonic() + self._settings.connect_timeout)
 
     def _begin(self, mode: str, deadline: float) -> None:
         uris = self._session.subscriptions.uris if self._session else ()
@@ -6595,7 +6673,7 @@ class BaseClient:
         except BaseException as error:
             session.close()
             if isinstance(error, RequestTimeout):
-                seconds = self._settings.timeout
+                seconds = self._settings.connect_timeout
                 error = RequestTimeout(f"connecting took over {seconds:g} s: {error}")
             raise error from None
 
@@ -7063,7 +7141,7 @@ class StatelessSettings:
             raise ValueError("cache_ttl is 0 or more")
         check_choice("cache_scope", options.cache_scope, ("private", "public"))
         secret = options.state_secret
-        if secret is not None and len(secret) < 16:
+        if secret is not None and (type(secret) is not bytes or len(secret) < 16):
             raise ValueError("state_secret must be at least 16 bytes")
         self.secret = secret or os.urandom(32)
         milliseconds = int(options.cache_ttl * 1000)
@@ -7085,6 +7163,7 @@ class RequestPeer(Peer):
         self.settings = settings
         self._answers: Json = {}  # requestState holds these two
         self.steps: Json = {}
+        self.unwound: Unwind | None = None  # which a handler may have swallowed
 
     def validate(self, request: ServedRequest) -> None:
         meta = request.params["_meta"]
@@ -7197,11 +7276,13 @@ class RequestPeer(Peer):
                     requests[key] = {"method": question.method,
                                      "params": question.params}
         except McpError as error:
-            raise Unwind(Outcome(None, error)) from None
+            self.unwound = Unwind(Outcome(None, error))
+            raise self.unwound from None
         if requests:
             result = {"resultType": "input_required", "inputRequests": requests}
             result["requestState"] = self._signed()
-            raise Unwind(Outcome(result))
+            self.unwound = Unwind(Outcome(result))
+            raise self.unwound
         return answers
 
 
@@ -7219,7 +7300,7 @@ class ListenStream:
     def grant(self, requested: Json, granted: Json) -> Json:
         """Subscribe to those of the requested notifications that the server declares.
 
-        granted: the items of the keys that are the user's own.  Returns the
+        granted: the items granted for filter keys of the user's own.  Returns the
         acknowledgement.
         """
         peer, agreed = self._peer, {**granted}
@@ -7237,8 +7318,11 @@ class ListenStream:
                 self.subscriptions.add((UPDATED, uri))
         return notification(ACKNOWLEDGED, self._marked({"notifications": agreed}))
 
-    def notify(self, method: str, params: Json) -> None:
-        self.request.notify(method, self._marked(params), may_block=False)
+    def queue(self, method: str, params: Json) -> None:
+        self.request.queue(method, self._marked(params))
+
+    def flush(self) -> None:
+        self.request.flush(may_block=False)
 
     def end(self) -> None:
         result = self._marked({})
@@ -7255,16 +7339,26 @@ class StatelessSession(BaseServerSession):
 
     def peer_of(self, request: ServedRequest) -> Peer:
         meta = request.params.get("_meta") or {}
-        # Capabilities without a version, before any handshake: the error of the
-        # stateless revision names the missing key.
-        if META_VERSION in meta or (
-                META_CAPABILITIES in meta and not request.peer.version):
+        # Before a handshake, capabilities alone are enough: then the error of the
+        # stateless revision names the version as missing.
+        is_stateless = META_VERSION in meta
+        if META_CAPABILITIES in meta and not request.peer.version:
+            is_stateless = True
+        if is_stateless:
             return RequestPeer(self.registry, request, self.server._stateless)
         if request.method == "server/discover":
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
                                  "a client of earlier revisions sends `initialize`",
                                  "_meta", "missing")
         return super().peer_of(request)
+
+    def call(self, handling: Handling, *args: Any, **how: Any) -> Any:
+        try:
+            return super().call(handling, *args, **how)
+        finally:
+            unwound = getattr(handling.peer, "unwound", None)
+            if unwound and not isinstance(sys.exc_info()[1], (Stopped, Unwind)):
+                raise unwound  # swallowed by asyncio.gather(return_exceptions=True)
 
     def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
@@ -7286,7 +7380,7 @@ class StatelessServer(BaseServer):
         self._stateless = StatelessSettings(options)
 
     def subscription(self, key: str) -> Callable[[F], F]:
-        """Register what decides on a key of your own in the filter of a stream.
+        """Register the function that grants the items of a filter key of your own.
 
         It is called with `wanted`, what a `subscriptions/listen` request has under this
         key, and returns a list of the items that it grants; `notify_subscribers` then
@@ -7326,7 +7420,8 @@ def handle_listen(handling: Handling, params: Json) -> Any:
     for key, signature in peer.settings.grants.copy().items():
         if wanted.get(key) is not None:
             grant = session.bound(handling, signature, {"wanted": wanted[key]})
-            granted[key] = [*grant()][:MAX_REQUESTS]  # numbers may have equal hashes
+            # A set of many equal hashes would take quadratic time.
+            granted[key] = [*grant()][:MAX_REQUESTS]
     stream = ListenStream(peer, request)
     acknowledgement = encode(stream.grant(wanted, granted))
     with session.registry.lock, connection.lock:
@@ -7409,8 +7504,12 @@ EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it gro
 class StatelessCall(BaseCall):
     """A call, sent again each time the server asks for input.
 
-    See basic/patterns/mrtr.  While its user is asked it waits in the table under
-    another key; so it ends with the connection, and at the latest after `max_timeout`.
+    See basic/patterns/mrtr.  While the user is asked, a placeholder holds its place in
+    the table: so it still ends with the connection.  Only max_timeout counts then.
+
+        the call is in the table       until its result is there
+        `_parked` is in the table      until the user has answered
+        the call is in the table       again, under a new id
     """
 
     session: StatelessClientSession
@@ -7422,20 +7521,21 @@ class StatelessCall(BaseCall):
         A server that requires input, but asks no question, is asked again, MAX_ROUNDS
         times or until the pauses have taken the call's timeout.
         """
-        rounds, paused = 0, 0.0  # seconds since the last question
+        rounds, paused = 0, 0.0  # seconds of pauses since the last question
         while True:
             result = super().result()
             if self._is_last(result):
                 return result
             rounds += 1
-            questions = questions_of(result)
             if rounds > MAX_ROUNDS:
                 raise invalid_response(
                     f"input required over {MAX_ROUNDS} times in a row")
-            pause = rounds * EMPTY_ROUND_SECONDS
-            paused += pause
+            questions = questions_of(result)
             if questions:
                 pause, paused = INFINITE, 0.0
+            else:
+                pause = rounds * EMPTY_ROUND_SECONDS
+                paused += pause
             if paused > self.timeout:
                 raise self.session.timeout_error(
                     f"{self.method}: input required, but none asked for")
@@ -7512,8 +7612,8 @@ def is_question(value: object) -> bool:
 class Stream(OutgoingRequest):
     """A `subscriptions/listen` request of a client's own.
 
-    Once it is the current one, its caller can no longer give it up: it stays until
-    another replaces it, or the server ends it.  granted: the URIs that it is for.
+    Once it is the current one, `give_up` has no effect: it stays until another replaces
+    it, or the server ends it.  granted: the URIs that it is for.
     """
 
     def __init__(self, subscriptions: StreamSubscriptions, timeout: float) -> None:
@@ -7893,7 +7993,7 @@ class StatelessClient(BaseClient):
 # is fetched.  Patterns mean what they mean in ECMA 262 as far as Python's `re` has the
 # words.
 
-MAX_SUBJECT = 20_000  # characters of the longest text that a pattern is tried on
+MAX_SUBJECT = 20_000  # characters of the longest text that a pattern is matched against
 LETTER = r"(?u:[^\W\d_])"
 LETTER_CLASS = re.compile(r"\\p\{(?:L|Letter)\}")
 TOKEN = re.compile(r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])*\]|\$|\(\?<(?=\w)")
@@ -8036,8 +8136,8 @@ def apply_dynamic(evaluation: Evaluation,
 class DocumentReader(SchemaReader):
     """Reads schemas with references.
 
-    Of a node with `$ref`, that is the node that it leads to; `$dynamicRef` is that node
-    and the nodes with the same dynamic anchor, by base.
+    Once read, node["$ref"] is the node that it refers to.  node["$dynamicRef"] is a
+    pair: that node, and the nodes with the same dynamic anchor, by base.
     """
 
     def __init__(self) -> None:
@@ -8169,14 +8269,21 @@ class ForeignReader(DocumentReader):
     """Reads schemas of the peer.
 
     Their regular expressions are not run, because Python's `re` cannot be stopped:
-    every name and text counts as matching.
+    every name and text counts as matching.  Where a subschema that matches more would
+    make the whole accept less, the keyword is left out.
     """
+
+    _has_patterns = False
+
+    def read_document(self, document: object) -> Node:
+        self._has_patterns = '"pattern' in json.dumps(document)
+        return super().read_document(document)
 
     def translate(self, source: Json) -> Json:
         keywords = super().translate(source)
-        for name in "not", "oneOf", "if":  # to match more may be to accept less there
-            if '"pattern' in json.dumps(keywords.get(name)):
-                del keywords[name]
+        if self._has_patterns and source is not FALSE:
+            for name in "not", "oneOf", "if", "maxContains":
+                keywords.pop(name, None)
         keywords.pop("pattern", None)
         patterns = keywords.pop("patternProperties", None)
         if patterns is not None:
@@ -8286,6 +8393,8 @@ def entry_command(entry: Any, env: dict[str, str] | None, cwd: str | None,
     refuse_address(entry.get("url"))
     argv = [*map(fill, entry_argv(entry))]
     listed = entry.get("env") or {}
+    if not isinstance(listed, dict):
+        raise TypeError(f"the env of an entry is an object: {listed}")
     extra = {key: fill(str(value)) for key, value in listed.items()}
     cwd = cwd or entry.get("cwd")
     if cwd:
@@ -8444,10 +8553,10 @@ def read_array(reader: HintReader, args: Any, make: Any) -> Schema:
 
 
 def differing(items: Iterable[Any]) -> list[Any]:
-    """The items, whose hashes differ; else a set of them takes quadratic time.
+    """Return the items; ValueError: too many of them have the same hash.
 
-    ValueError: too many are the same.  Unlike the hash of text, that of a number or a
-    UUID is not salted, so that a peer can send many with the same.
+    A set of those would take quadratic time.  Unlike the hash of text, that of a number
+    or a UUID is not salted, so that a peer can send many with the same.
     """
     items = [*items]
     counts: dict[str, int] = {}
@@ -8675,8 +8784,9 @@ class MoreContext(HandlerContext):
 
 
 class MoreRegistry(Registry):
-    """Has more: what the user declares; middleware; completers, by prompt or template,
-    and argument.
+    """Also holds what the user declares, middleware and completers.
+
+    The completers are keyed by prompt or template, and argument.
     """
 
     more_capabilities: ClassVar[Json] = {}
@@ -8709,7 +8819,10 @@ class MoreRegistry(Registry):
 
 
 def call_given(handling: Handling, signature: Signature, given: Json) -> Any:
-    """Call a function with the values that it has parameters for; `params` has all."""
+    """Call a function with those values that it has parameters for.
+
+    A sole parameter `params` gets all of them.
+    """
     names = [*signature.hint_schema["properties"]]
     if names == ["params"]:
         given = {"params": given}
@@ -8749,7 +8862,9 @@ class MoreSession(BaseServerSession):
 
     def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
                     ctx: object, method: object, params: Json) -> Json:
-        """Call a middleware; ctx and method, as another passed them on, are ignored."""
+        """Call a middleware; ctx and method, as the layer outside passes them, are
+        ignored.
+        """
         ctx, method = handling.context(is_async=False), handling.request.method
         call = partial(layer, ctx, method, params, call_next)
         result = self.run_function(handling, call)
@@ -9043,7 +9158,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
             if hasattr(value, "__await__"):
                 value = await value
             steps[key] = to_json_data(value, strict=True)
-        return steps[key]
+        return to_json_data(steps[key])
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource; on a thread, because a resource may block."""
@@ -9121,9 +9236,12 @@ async def wait_async(asked: OutgoingRequest) -> Any:
         if seconds <= 0 and asked.give_up("timed out"):
             raise asked.timeout_error()
         # If it could not be withdrawn, the outcome is on its way.
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(
-                arrived.wait(), seconds if seconds > 0 else STEP_SECONDS)
+        seconds = seconds if seconds > 0 else STEP_SECONDS
+        timer = loop.call_later(seconds, arrived.set)
+        try:  # not wait_for, which may swallow a cancellation
+            await arrived.wait()
+        finally:
+            timer.cancel()
 
 
 CONTEXT_TYPES.append(AsyncContext)
@@ -9144,9 +9262,8 @@ MAX_LOOP_FAILURES = 100  # after which an event loop is given up
 class AsyncRuntime(Lifespan):
     """The event loop of a server's `async def` handlers, and its lifespan.
 
-    The last connection ends the loop.  It runs on a thread of its own from the first
-    coroutine on; or it is the caller's (`run_async`).  An `async` lifespan runs on the
-    loop, too.
+    The first coroutine starts the loop, on a thread of its own, and the last connection
+    ends it; or run_async lends its loop.  An `async` lifespan runs on it, too.
     """
 
     def __init__(self, server: BaseServer, make: Handler | None) -> None:
@@ -9158,6 +9275,14 @@ class AsyncRuntime(Lifespan):
         self._is_open = False             # from the first connection to the last
         self._loop: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None  # of the loop, if it is ours
+
+    def lend(self, loop: AbstractEventLoop) -> None:
+        """Use this loop, from the first connection on."""
+        with self._starting:
+            if self._is_open:
+                raise RuntimeError("run_async must come before the server's other "
+                                   "connections: its loop serves all of them")
+            self.lent = loop
 
     def _begin(self, exits: ExitStack) -> None:
         self._loop, self._is_open = self.lent, True
@@ -9173,6 +9298,9 @@ class AsyncRuntime(Lifespan):
                 began = partial(self._began, awaitable, request)
                 inbox = run_on_loop(loop, partial(outcome_of, awaitable), began)
             outcome = wait_for_loop(loop, inbox, until)
+            if request:  # this thread goes on with it
+                request.where = ServedRequest.where
+                request.begin()
         except (ConnectionClosed, RuntimeError):
             close_coroutine(awaitable)
             raise
@@ -9188,9 +9316,11 @@ class AsyncRuntime(Lifespan):
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda _: close_coroutine(awaitable))
         if request:
+            cancel = from_any_thread(task.get_loop(), task.cancel)
             request.where = "and goes on; the event loop is still at"
             request.begin()
-            request.on_cancel(from_any_thread(task.get_loop(), task.cancel))
+            request.on_cancel(cancel)
+            task.add_done_callback(lambda _: request.forget(cancel))
 
     def _running_loop(self) -> AbstractEventLoop:  # the caller holds _starting
         import asyncio
@@ -9343,7 +9473,7 @@ class AsyncServer(BaseServer):
         Cancelling the task ends the server.
 
         Raises:
-            RuntimeError: see `run`.
+            RuntimeError: see `run`; or the server has other connections already.
         """
         import asyncio
 
@@ -9353,16 +9483,17 @@ class AsyncServer(BaseServer):
             if left_out("threaded"):
                 raise TypeError(left_out("threaded"))
             how["threaded"] = threaded
-        self._lifespan.lent = loop
+        self._lifespan.lend(loop)
         try:
             with self._stdio_session(**how) as session:
-                ended = loop.run_in_executor(None, session.run)
+                # Not in the loop's executor, whose threads may all be taken.
+                ended = asyncio.ensure_future(on_thread(session.run))
                 try:
                     while not ended.done():
                         await asyncio.wait({ended}, timeout=STEP_SECONDS)
                 finally:  # also when this task is cancelled
-                    # Elsewhere, because it waits for the `finally` of coroutines.
-                    await loop.run_in_executor(None, session.end)
+                    # On a thread, because it waits for the `finally` of coroutines.
+                    await on_thread(session.end)
                     await ended
         finally:
             self._lifespan.lent = None
@@ -9459,10 +9590,10 @@ class HostedSession(BaseServerSession):
         if not self.threaded:
             how["max_workers"] = 1  # handlers run in the order of their requests
         super().__init__(server, *streams, **how)
-        if host or not threaded:
+        # Runs `def` handlers; None: they run where they are called.
+        self._host: Handler | None = host or (None if threaded else self.run_soon)
+        if self._host:
             self.connection.keeps_reader_free = True
-        # None: handlers run where they are called.
-        self._host: Handler | None = host if self.threaded else self.run_soon
         self.connection.taps.append(HttpGuard(self.connection))
 
     def run_function(self, handling: Handling, call: Callable[[], Any],
@@ -9475,7 +9606,7 @@ class HostedSession(BaseServerSession):
 class HttpGuard:
     """A tap that closes a connection whose first line is an HTTP request.
 
-    A browser may have reached the port of a server: nothing of that is run.
+    A browser may have reached the port of a server: nothing that it sent is executed.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -9507,13 +9638,13 @@ class InsideServer(BaseServer):
             listener.close()                             # when it ends
 
         A host starts `python3 mcp_min.py connect ~/.studio/mcp` (of the whole file, if
-        this is a copy without its command line).  The server listens on
-        a port of 127.0.0.1 that the system chooses.  The port and a random secret are
-        written to `path`, a file that only this user may read; its folder is made, just
-        as private, if it does not exist.  A client that does not send the secret first
-        is not served.  Each connection has a thread of its own; for handlers that
-        belong on one of the application's threads see `run_handler`.  The Listener's
-        close() stops listening, ends the connections and removes the file.
+        this is a copy without its command line).  The server listens on a port of
+        127.0.0.1 that the system chooses.  The port and a random secret are written to
+        `path`, a file that only this user may read; its folder is made, just as
+        private, if it does not exist.  A client that does not send the secret first is
+        not served.  Each connection has a thread of its own; for handlers that belong
+        on one of the application's threads see `run_handler`.  The Listener's close()
+        stops listening, ends the connections and removes the file.
 
         Raises:
             OSError: a server already listens at `path`.
@@ -9646,7 +9777,7 @@ class Listener:
 class UnthreadedServer(HostedServer):
     """A Server in this process.
 
-    run_jobs: runs the handlers that wait; None: the server has threads of its own.
+    run_jobs: runs the `def` handlers that wait; None: the server has threads for them.
     """
 
     run_jobs: Job | None = None
@@ -9678,8 +9809,12 @@ class UnthreadedServer(HostedServer):
         # Every call that waits is woken, and one of them takes the job.
         while self._jobs and self._running.acquire(blocking=False):
             try:
-                with suppress(IndexError):  # another thread was faster
-                    self._jobs.popleft()()
+                job = self._jobs.popleft()
+            except IndexError:  # another thread was faster
+                self._running.release()
+                return
+            try:
+                job()
             finally:
                 self._running.release()
 
@@ -9801,8 +9936,8 @@ TAPS.append(trace_of)
 # Doors: the classes of a connection, of its requests and of its pool.
 #
 # The thread that reads runs a handler itself if nothing else runs, because to hand each
-# request to another thread takes up to a quarter longer.  A clock looks whether the
-# handler keeps the reader; then another thread reads on.  The clock also reports
+# request to another thread takes up to a quarter longer.  A clock checks whether a
+# handler holds up the reader; then another thread reads on.  The clock also reports
 # handlers that go on long after they were cancelled.
 
 STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
@@ -9929,7 +10064,7 @@ def user_frame(thread: int) -> FrameType | None:
 
     So a handler that waits for a lock is shown at its own line, not inside `threading`.
     """
-    skipped = ("<frozen", os.path.dirname(threading.__file__),
+    skipped = ("<frozen", os.path.join(os.path.dirname(threading.__file__), ""),
                user_frame.__code__.co_filename)
     frame = sys._current_frames().get(thread)
     while frame:
@@ -9953,8 +10088,8 @@ class TurnConnection(ServerConnection):
         1      R         it runs the handler of R
         2      None      thread 2 reads; thread 1 ends when R has ended
 
-    One reader at a time: under the lock the number is raised only while its thread runs
-    a handler, and that thread takes the lock before it looks at the number again.
+    There is one reader at a time: the number is raised under the lock, and only while
+    the reader runs a handler; the reader takes the lock before it rereads the number.
     """
 
     pool: SharedPool
@@ -10007,8 +10142,8 @@ class TurnConnection(ServerConnection):
     def _watch(self) -> None:
         """Hand over if a handler keeps the reader; the clock calls this.
 
-        It goes on for a while, because to wake the clock's thread for each of many
-        short calls would take longer than they do.
+        It keeps checking for a while, because waking the clock's thread for each short
+        call would cost more than the call.
         """
         with self.lock:
             now, due = monotonic(), self._since + HAND_OVER_SECONDS
@@ -10046,8 +10181,8 @@ class TurnConnection(ServerConnection):
 # -- 32. The server --------------------------------------------------------------------
 # Of part II.
 #
-# A server with its chapters.  A line that ends with the name of a chapter goes with it,
-# as does a paragraph that ends with "(chapter: ...)".
+# A server with its chapters.  A line that ends with "# CHAPTER" is dropped with that
+# chapter, as is a paragraph that ends with "(chapter: CHAPTER)".
 
 __all__ += ["STRICT", "Context", "Server"]
 
@@ -10129,9 +10264,9 @@ class Server(
     A tool returns text (str), a content block such as Image, data (a dict, a dataclass,
     a number, ...: JSON text and structured content), None, a ToolResult, or a list of
     blocks.  A return annotation other than str, a block, None, Any or a bare list
-    becomes the outputSchema.  A parameter annotated Context is what it asks its client
-    with.  Handlers are `def`, and run on several threads.  Every method may be called
-    from any thread, even while serving.
+    becomes the outputSchema.  A parameter annotated Context gives it progress, messages
+    and questions.  Handlers are `def`, and run on several threads.  Every method may be
+    called from any thread, even while serving.
 
     Handlers may be `async def`, too: all of them run on one event loop.  A lifespan may
     be an async context manager.  (chapter: asyncio)
@@ -10168,8 +10303,8 @@ class Server(
 
     threaded: False runs all handlers one after the other, those that are `def` on the
     serving thread, as sqlite3, COM or Qt need it; `run` and `serve` can override this.
-    run_handler(job): must call job() on the right thread, now or later; every handler
-    then runs there (Blender, Tk).  (chapter: inside)
+    run_handler(job): must call job() on the right thread, now or later; every `def`
+    handler then runs there (Blender, Tk).  (chapter: inside)
 
     cache_ttl: seconds that a client may cache lists and resources.
     cache_scope: "private" or "public".
@@ -10391,7 +10526,9 @@ from weakref import WeakKeyDictionary
 __all__ += ["AsyncClient"]
 
 class Calling(threading.local):
-    """On whose behalf this thread works; cancelling that cancels what it waits for.
+    """On whose behalf this thread works.
+
+    When that is cancelled, so is the call that this thread waits for.
 
     future: of the task whose method it runs, or None.  asker: the request or the call
     whose question it answers, or None.
@@ -10430,7 +10567,10 @@ class CoroutineSession(ClientSession):
 
 
 def cancel_with(request: OutgoingRequest, future: Any) -> None:
-    """A task has ended, perhaps earlier; if cancelled, so is what it waits for."""
+    """Cancel a request if the task that waits for it was cancelled.
+
+    The task may have ended before this was registered.
+    """
     if future.cancelled():
         request.cancel()
 
@@ -10492,7 +10632,10 @@ class AsyncClient:
     with its task.  Several may run at once (asyncio.gather, create_task).  It belongs
     to the event loop that connects it.  The handlers that it is given may be `async
     def`: they run on that loop, each as a task that is cancelled when the server takes
-    its question back, when the call ends that it is for, or by `close`.
+    its question back, when the call it belongs to ends, or by `close`.
+
+    The handlers of a Server in this process with threaded=False run one after the other
+    on the pool, not always on the same thread: where that matters, test with Client.
 
     Raises RuntimeError on another event loop than the one that connected it, and
     TypeError for an `async def` handler if the target is a Server in this process with

@@ -825,6 +825,8 @@ class Test3Messages(unittest.TestCase):
          '< 9 = "\\ud800"'),
         ("two messages on a line", PING + PING, PARSE_ERROR),
         ("NaN", PING.replace(b"1", b"NaN"), PARSE_ERROR),
+        ("an argument of 5,000 digits", echo_line(7, b"").replace(b'""', b"7" * 5000),
+         "< 7 -32700"),
         ("id of 5,000 digits", PING.replace(b"1", b"7" * 5000), PARSE_ERROR),
         ("deep lists", b"[" * 100000 + b"]" * 100000, PARSE_ERROR),
         ("deep objects", b'{"a":' * 100000, PARSE_ERROR),
@@ -2116,7 +2118,7 @@ class Test7Amounts(unittest.TestCase):
         ping = raw('"%s" ping' % ("i" * 60000))
         reader = mock.Mock(spec=["read1"], read1=lambda size: ping)  # for ever
         with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 1 << 20), (
-                open(server_writes, "wb", 0)) as writer:
+                open(server_writes, "wb", 0)) as writer, quiet():
             self.assertEqual(together(lambda: zoo().serve(reader, writer)), [None])
             os.close(client_reads)
             wait_until(lambda: set(threading.enumerate()) <= before, "all threads end")
@@ -2229,12 +2231,13 @@ class Test7Amounts(unittest.TestCase):
             *((lines, self.FLOODED_CLIENT, self.INITIALIZED)
               for lines in self.TO_CLIENT)])
 
-    def test_results_that_nobody_reads_close_the_connection(self):
+    def test_responses_that_nobody_reads_close_the_connection(self):
         """Fails (`serve` does not return) if handlers that wait for room miss that."""
         server, (client_reads, server_writes) = Server("s"), os.pipe()
         server.tool(lambda: "x" * 100000, name="big")
         lines = iter([raw("0 initialize"), *[
-            raw('%d call big' % n) for n in range(1, 60)]])
+            raw('%d call big' % n) for n in range(1, 60)], *[
+            raw('"%d%s" ping' % (n, "x" * 60000)) for n in range(60)]])
         gone_on = threading.Event()
 
         def read(size):
@@ -2248,9 +2251,29 @@ class Test7Amounts(unittest.TestCase):
                 open(server_writes, "wb", 0)) as writer:
             reader = mock.Mock(spec=["read1", "fileno"], read1=read,
                                fileno=lambda: client_reads)
-            self.assertEqual(together(lambda: server.serve(reader, writer)), [None])
+            with quiet() as stderr:
+                self.assertEqual(together(lambda: server.serve(reader, writer)), [None])
             gone_on.set()
             os.close(client_reads)
+        self.assertIn("the client has left over", stderr.getvalue())
+
+    def test_a_client_that_reads_slowly_gets_every_result(self):
+        """Fails (the connection is closed) if handlers queue results without limit."""
+        def big() -> str:
+            at_once.wait()
+            return "x" * 100000
+
+        at_once = threading.Barrier(41)
+        with mock.patch.multiple(mcp_min, MAX_UNREAD_BYTES=1 << 20,
+                                 HIGH_WATER_BYTES=1 << 16), wire(
+                server_of(big, drain_seconds=PATIENCE), unread=True) as client:
+            client.say("0 initialize")
+            for n in range(1, 41):
+                client.say(f"{n} call big")
+            at_once.wait(PATIENCE)
+            time.sleep(0.1)  # for all to have a result
+            ids = {received.get("id") for received in client.hang_up()}
+        self.assertEqual(ids, {*range(41)})
 
 
 # ======================================================================================
@@ -3457,7 +3480,7 @@ class Test10TypeHints(unittest.TestCase):
             (by_position, "x: MCP passes arguments by name: no /"),
             (dict, "no signature found"),
             # fails, by endless recursion, if each attribute is followed
-            (AnswersAll(), "is not a callable object"),
+            (AnswersAll(), "not a function: <"),
             (mock.Mock(), "MCP passes arguments by name")]
         for fn, message in rows:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
@@ -4523,6 +4546,29 @@ class Test11Diagnostics(unittest.TestCase):
             self.assertEqual(sorted(self.reported(stderr)), [
                 "release.wait()  # " + line for line in lines])
 
+    @needs("turns", "asyncio", "client")
+    def test_a_handler_that_goes_on_after_a_coroutine_is_reported(self):
+        """Fails if the thread of the event loop is still taken for its thread."""
+        async def later() -> str:
+            return "x"
+
+        def read(ctx: Context):
+            ctx.read_resource("a://b")
+            began.set()
+            release.wait()  # after it
+
+        began, release, server = gate("began"), threading.Event(), server_of(read)
+        self.addCleanup(release.set)
+        server.resource("a://b")(later)
+        with mock.patch.object(mcp_min, "STUCK_SECONDS", 0.01), (
+                quiet()) as stderr, Client(server) as client:
+            call = client.submit_tool("read")
+            began.wait()
+            call.cancel()
+            wait_until(lambda: self.reported(stderr))
+            release.set()
+        self.assertEqual(self.reported(stderr), ["release.wait()  # after it"])
+
     @needs("turns")
     def test_a_report_that_blocks_holds_up_no_reader(self):
         """Fails (no pong) if the clock that reports cannot hand over meanwhile."""
@@ -4668,9 +4714,12 @@ class Test11RunAsync(unittest.TestCase):
                     return threading.current_thread() is threading.main_thread()
                 async def main():
                     loop = asyncio.get_running_loop()
+                    from concurrent.futures import ThreadPoolExecutor
                     @server.tool
                     async def shared() -> bool:
+                        await loop.run_in_executor(None, int)  # it has a thread
                         return loop is asyncio.get_running_loop()
+                    loop.set_default_executor(ThreadPoolExecutor(1))
                     await server.run_async(threaded={threaded})
                     print("after", file=sys.stderr)
                 asyncio.run(main())
@@ -4685,6 +4734,13 @@ class Test11RunAsync(unittest.TestCase):
                 server.hang_up()
                 self.assertEqual(server.exit(), 0)
                 self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
+
+    @needs("client")
+    def test_it_is_the_first_connection_of_its_server(self):
+        """Another may have a loop already."""
+        server = Server("s")
+        with Client(server), self.assertRaisesRegex(RuntimeError, "before the server"):
+            asyncio.run(server.run_async())
 
     def test_no_handler_is_waited_for_by_its_own_loop(self):
         """Fails (nothing answers any more) if a function on the loop's thread may wait
@@ -4907,12 +4963,56 @@ class Test11Questions(unittest.TestCase):
             client.call_tool("ask")
         self.assertEqual(len(asked), len(accepted))
 
+    @both_eras
+    def test_questions_at_once_are_answered_though_gather_keeps_their_exceptions(
+            self, era):
+        async def ask(ctx: AsyncContext) -> list:
+            answers = await asyncio.gather(
+                ctx.elicit("a?", bool), ctx.elicit("b?", bool), return_exceptions=True)
+            return [answer.data for answer in answers]
+
+        with Client(server_of(ask), mode=era,
+                    elicitation_handler=lambda *_: True) as client:
+            self.assertEqual(client.call_tool("ask").data, [True, True])
+
+    @both_eras
+    def test_what_once_returns_may_be_changed(self, era):
+        def ask(ctx: Context) -> list:
+            rows = ctx.once("rows", lambda: [1])
+            rows.append(2)
+            ctx.elicit("?", bool)
+            return rows + ctx.once("rows", list)
+
+        async def ask_later(ctx: AsyncContext) -> list:
+            rows = await ctx.once("rows", lambda: [1])
+            rows.append(2)
+            await ctx.elicit("?", bool)
+            return rows + await ctx.once("rows", list)
+
+        with Client(server_of(ask, ask_later), mode=era,
+                    elicitation_handler=lambda *_: True) as client:
+            for name in "ask", "ask_later":
+                self.assertEqual(client.call_tool(name).data, [1, 2, 1])
+
+    def test_a_cancellation_that_comes_with_the_answer_is_not_lost(self):
+        """Looks inside: both must come between two steps of the loop."""
+        async def main():
+            asked = mock.Mock(inbox=mcp_min.Inbox(), deadline=lambda: math.inf)
+            waiting = asyncio.ensure_future(mcp_min.wait_async(asked))
+            await asyncio.sleep(0)
+            asked.inbox.finish(lambda: "answer")
+            asyncio.get_running_loop().call_soon(waiting.cancel)
+            return await asyncio.gather(waiting, return_exceptions=True)
+
+        [outcome] = asyncio.run(main())
+        self.assertIsInstance(outcome, asyncio.CancelledError)
+
     @clause("2025-11-25/basic/lifecycle",
             "Only use capabilities that were successfully negotiated")
     @needs("more")
     def test_a_client_is_asked_only_what_it_declared(self):
         play(shop(), """
-            > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {}}}   < 0 {}
+            > 0 initialize 2025-06-18 {"capabilities": {"elicitation": {"x": 1}}}   < 0 {}
             > 1 call haiku
             < 1 -32600 "2025-06-18 it did not declare sampling.  (A handler sees"
             > 2 call roots
@@ -5575,6 +5675,8 @@ class Test12Lists(unittest.TestCase):
 
         def takes_two(values: types.GenericAlias(list, (int, str))): ...
 
+        def takes_two_contexts(a: Context, b: Context): ...
+
         def connect(target, **options):
             Client(target, **options).connect()
 
@@ -5590,6 +5692,16 @@ class Test12Lists(unittest.TestCase):
                 ("code must be an int", McpError, "oops", "no"),
                 ("message must be a str", McpError, -32000, {"a": 1}),
                 ("two choices have the same text", mcp_min.form_of, [1, "1"], LATEST),
+                ("there are no choices", mcp_min.form_of, [], LATEST),
+                ("name is given twice", lambda: server.tool("a", name="b")),
+                ("not a function: 5", server.tool, 5),
+                ("output_schema is a dict or False",
+                 lambda: server.tool(raw, output_schema=True)),
+                ("two parameters", server.tool, takes_two_contexts),
+                ("name and version must be str", Server, None),
+                ("name and version must be str", lambda: Server("s", version=2)),
+                ("roots is a list", lambda: Client(server, roots="/tmp")),
+                ("16 bytes", lambda: Server("s", state_secret="x" * 16)),
                 ("properties", mcp_min.form_of, dict, LATEST),
                 ("role must be one of user", Message, None, "hi"),
                 ("16 bytes", lambda: Server("s", state_secret=b"swordfish")),
@@ -6863,6 +6975,37 @@ class Test14Client(unittest.TestCase):
         with os.fdopen(rest, "rb") as lines:
             self.assertIn(b"initialize", together(lines.read)[0])
         os.close(other_end)
+
+    def test_a_writer_that_does_not_say_what_it_has_written_ends_the_connection(self):
+        """Fails (it writes the same again, for ever) if that counts as nothing."""
+        class Writer:
+            def __init__(self, fd):
+                self.fileno = lambda: fd
+
+            def write(self, data):
+                written.append(data)
+
+            def flush(self): ...
+            close = flush
+
+        written, (reader, other_end) = [], os.pipe()
+        with os.fdopen(other_end, "wb"):
+            client = Client((os.fdopen(reader, "rb", 0), Writer(other_end)),
+                            mode="legacy", timeout=PATIENCE)
+            self.assertIn("does not say what it has written",
+                          str(raised(client.connect)))
+        self.assertEqual(len(written), 1)
+
+    def test_max_timeout_is_the_limit_of_connecting_too(self):
+        """And a negative timeout is no time.  Fails (it waits for ever) if not."""
+        echo = "import sys; sys.stdin.read()"
+        client = Client([sys.executable, "-c", echo], timeout=None, max_timeout=0.1)
+        self.assertIn("connecting took over 0.1 s", str(raised(client.connect)))
+        with self.session as session:
+            changing = session.client._session.subscriptions.changing
+            with changing:
+                error = raised(session.client.subscribe, "x://y", timeout=-1)
+        self.assertIn("another thread's subscribe", str(error))
 
     def test_a_notification_without_a_thread_for_its_handler_is_dropped(self):
         """Fails (the connection is closed) if the error reaches the reader."""
@@ -9390,6 +9533,19 @@ class TestCommandLine(unittest.TestCase):
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=PATIENCE)
         self.assertEqual((done.stdout.strip(), done.returncode), (b"ok", 0))
 
+    def test_a_pattern_that_is_not_run_refuses_no_value(self):
+        """Also where a value is accepted because it does not match."""
+        definitions = {"a": {"type": "string", "pattern": "^a"},
+                       "b": {"type": "string", "pattern": "^b"}}
+        a, b = ({"$ref": f"#/$defs/{name}"} for name in definitions)
+        for schema, value in (
+                ({"not": a}, "b"), ({"oneOf": [a, b]}, "b"),
+                ({"if": a, "then": {"maxLength": 1}}, "bb"),
+                ({"contains": a, "maxContains": 1}, ["a", "b"])):
+            validator = mcp_min.ForeignValidator({"$defs": definitions, **schema})
+            with self.subTest(schema):
+                self.assertEqual(validator.problems(value), [])
+
     def test_text_of_every_language_and_nothing_at_all_are_shown_as_they_are(self):
         text = "東\u3000京 \u00a0\U0001f468\u200d\U0001f469\nmcp_min: 2"
         server = "--", *fake(call=f"text({text!r})", read="result(contents=[])")
@@ -10397,6 +10553,31 @@ class TestRaces(unittest.TestCase):
         switching = switch_threads_often(1e-5)
         switching.__enter__()
         self.addCleanup(switching.__exit__, None, None, None)
+
+    @needs("stateless")
+    def test_no_notification_is_lost_while_a_stream_replaces_another(self):
+        """Fails (some are lost) if one is sent to the old stream after the new one was
+        acknowledged."""
+        def churn(name):
+            while not ended.is_set():
+                client.subscribe(f"r://{name}")
+                client.unsubscribe(f"r://{name}")
+
+        server, ended, heard = Server("s"), threading.Event(), []
+        server.resource("r://{name}")(lambda name: name)
+        with Client(server, mode="modern", message_handler=lambda message: (
+                heard.append(message["params"].get("uri")))) as client:
+            client.subscribe("r://kept")
+
+            def publish():
+                for _ in range(2000):
+                    server.notify_resource_updated("r://kept")
+                    time.sleep(0.0002)  # so that some fall between
+                ended.set()
+
+            together(publish, *[functools.partial(churn, name) for name in "abc"])
+            wait_until(lambda: heard.count("r://kept") >= 2000, "all are heard")
+        self.assertEqual(heard.count("r://kept"), 2000)
 
     @needs("stateless", "more")
     def test_threads_that_subscribe_at_once_share_one_stream(self):

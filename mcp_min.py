@@ -217,12 +217,13 @@ An event loop opens a pair of sockets internally.  (chapter: asyncio)
 
 A server (part II) uses descriptors 0 to 2, the null device, and the files that Image
 and Audio are given; it opens no socket and starts no process.  Arguments match the
-schema.  Variables of a URI template are never absolute paths, and never contain "..".
-What the process prints stays out of the protocol.  Texts of exceptions reach the client
-and its model, tracebacks do not; an object without a JSON form is sent as its str(),
-with a warning.  Not limited: the rate of requests, and what your handlers do.
-`Server(..., **STRICT)` masks those texts, refuses such objects, and converts no
-arguments.
+schema, or are null where the default is.  Variables of a URI template are never
+absolute paths, and never contain "..".  What the process prints while it serves stays
+out of the protocol.  Texts of exceptions reach the client and its model, tracebacks do
+not; an object without a JSON form is sent as its str(), with a warning.  Not limited:
+the rate of requests, what your handlers do, and what goes to stderr.  `Server(...,
+**STRICT)` masks those texts, but not what a constructor says of an invalid argument,
+refuses such objects, and converts no arguments of tools.
 
 Limits on what a client can make a server (part II) hold or do:
 
@@ -775,7 +776,8 @@ def decode(line: Line, max_depth: int, max_memory: int = MAX_GROWTH << 24) -> An
     except json.JSONDecodeError as error:
         reason = str(error)[:100]
     except (ValueError, RecursionError) as error:  # NaN; an integer of too many digits
-        raise Unparsed(PARSE_ERROR, f"Parse error: {error!s:.100}") from None
+        reason = str(error).partition(";")[0]
+        raise Unparsed(PARSE_ERROR, f"Parse error: {reason}") from None
     raise McpError(PARSE_ERROR, f"Parse error: {reason}; expected one JSON message "
                    "on each line")
 
@@ -1962,8 +1964,8 @@ class OutgoingRequest:
 
     # The next three are called only after it was taken out of the table.
 
-    def respond(self, message: Json, size: int) -> None:
-        """The response has come."""
+    def respond(self, message: Json, size: int, cost: int = 0) -> None:
+        """The response has come.  cost: the bytes that it takes in memory."""
         self.size = size
         self.end(partial(parse_response, message))
 
@@ -2212,7 +2214,7 @@ class Connection:
                 return
             kind = "response"  # a malformed one: parse_response will report it
         if kind == "response":
-            self._handle_response(message, line)
+            self._handle_response(message, line, size)
         else:
             self._handle_notification(message, size)
         if sink is not self.outbox:
@@ -2268,10 +2270,10 @@ class Connection:
         else:
             self.run_handler(request)
 
-    def _handle_response(self, message: Json, line: Line) -> None:
+    def _handle_response(self, message: Json, line: Line, size: int) -> None:
         request = self._take_outgoing(message.get("id"))
         if request:
-            request.respond(message, len(line))
+            request.respond(message, len(line), size)
         elif message.get("id") is None:
             self.session.handle_stray_line(line)
         # Otherwise its id is unknown, it is late, or it is a second response.
@@ -3536,14 +3538,10 @@ class Peer:
             raise RuntimeError("the client cannot be asked: no thread can be started "
                                "that would read its answer")
         seconds = INFINITE if timeout is None else timeout
-        last_deadline = monotonic() + MAX_QUESTION_SECONDS
         sent: dict[str, OutgoingRequest] = {}
         try:
             for key, question in questions.items():
-                asked = OutgoingRequest(
-                    self.connection, question.method, timeout=seconds,
-                    last_deadline=last_deadline)
-                sent[key] = asked
+                sent[key] = asked = AskedRequest(request, question.method, seconds)
                 asked.send(question.params, with_token=True, may_block=may_block)
                 request.on_cancel(asked.cancel)
             yield sent
@@ -3551,6 +3549,26 @@ class Peer:
             for asked in sent.values():
                 asked.give_up("cancelled")
                 request.forget(asked.cancel)
+
+
+class AskedRequest(OutgoingRequest):
+    """A question.  Its answer is charged to the request whose handler asks."""
+
+    def __init__(self, request: ServedRequest, method: str, timeout: float) -> None:
+        super().__init__(request.connection, method, timeout,
+                         monotonic() + MAX_QUESTION_SECONDS)
+        self._request = request
+
+    def respond(self, message: Json, size: int, cost: int = 0) -> None:
+        incoming, request = self.connection.incoming, self._request
+        try:
+            with self.connection.lock:
+                incoming.check_room(besides=request.cost)
+                if incoming.has(request):
+                    request.charge(cost)
+        except McpError as error:
+            return self.end(Outcome(None, error))
+        super().respond(message, size)
 
 
 def with_meta(message: Json, more: Json) -> Json:
@@ -8027,12 +8045,16 @@ def pattern_matches(text: str, pattern: str) -> bool:
     return compile_pattern(pattern).search(text) is not None
 
 
-def check_pattern(evaluation: Evaluation, pattern: str) -> None:
+def fits_pattern(evaluation: Evaluation, text: str, pattern: str) -> bool:
     began = monotonic()
-    matches = pattern_matches(evaluation.value, pattern)
+    matches = pattern_matches(text, pattern)
     seconds = monotonic() - began  # it may be quadratic: charged by the time it took
     evaluation.budget.spend(int(seconds * MAX_STEPS / LOOK_COST))
-    if not matches:
+    return matches
+
+
+def check_pattern(evaluation: Evaluation, pattern: str) -> None:
+    if not fits_pattern(evaluation, evaluation.value, pattern):
         evaluation.refuse(f"text like {show(pattern)}", evaluation.value)
 
 
@@ -8084,7 +8106,8 @@ def apply_to_patterns(evaluation: Evaluation, patterns: dict[str, Node]) -> None
     size = len("".join(evaluation.value))
     for pattern, node in patterns.items():
         evaluation.budget.spend(size + 20 * len(evaluation.value))
-        names = [name for name in evaluation.value if pattern_matches(name, pattern)]
+        names = [name for name in evaluation.value
+                 if fits_pattern(evaluation, name, pattern)]
         evaluation.apply_to_parts((name, node) for name in names)
 
 
@@ -8467,7 +8490,7 @@ FORMATS: Any = {  # by the names of classes, which need not be imported
 }
 ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
 MAX_EQUAL_HASHES = 100  # of the items of a set, or the keys of a dict
-MAX_DECIMAL = 400       # digits before or after the point of a Decimal
+MAX_DECIMAL = 400       # digits of a Decimal, or zeros before or behind them
 
 
 def format_of(cls: Any) -> Json | None:
@@ -8487,7 +8510,8 @@ def parse_format(cls: Any, value: Any) -> Any:
         return from_base64(text)
     if hasattr(cls, "is_finite"):  # Decimal
         number = cls(text)
-        if not (number.is_finite() and abs(number.adjusted()) < MAX_DECIMAL):
+        digits = abs(number.adjusted()) + len(number.as_tuple().digits)
+        if not number.is_finite() or digits > MAX_DECIMAL:
             raise ValueError("not a finite number of ordinary size")
         return number
     if not hasattr(cls, "fromisoformat"):
@@ -8503,13 +8527,15 @@ def check_decimal(evaluation: Evaluation, text_format: str) -> None:
     node = evaluation.node
     if text_format != "decimal" or not node.make:
         return
-    with suppress(ValueError, ArithmeticError):  # to be reported by `make`
+    try:
         value = node.make(evaluation.value)
-        number = Evaluation(node, value, evaluation.budget, path=evaluation.path)
-        for row in KEYWORDS.values():
-            if row.kind == "number" and row.name in node:
-                row.apply(number, node[row.name])
-        evaluation.problems += number.problems
+    except (ValueError, ArithmeticError):  # which `make` will report
+        return
+    number = Evaluation(node, value, evaluation.budget, path=evaluation.path)
+    for row in KEYWORDS.values():
+        if row.kind == "number" and row.name in node:
+            row.apply(number, node[row.name])
+    evaluation.problems += number.problems
 
 
 add_keywords(("format", "string", STRING, check_decimal))
@@ -9504,13 +9530,13 @@ class AsyncServer(BaseServer):
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a regular file of ours, and no link or pipe that somebody put there."""
+    """Open a regular file of ours that has no other name, and no symlink or pipe."""
     for flag in "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY":
         flags |= getattr(os, flag, 0)
     fd = os.open(path, flags, 0o600)
     status = os.fstat(fd)
     is_ours = os.name == "nt" or status.st_uid == os.getuid()
-    if is_ours and stat.S_ISREG(status.st_mode):
+    if is_ours and stat.S_ISREG(status.st_mode) and status.st_nlink < 2:
         return fd
     os.close(fd)
     raise PermissionError(f"{path} is not a file of yours")

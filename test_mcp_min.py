@@ -1330,6 +1330,16 @@ class Test5Validator(unittest.TestCase):
                         SchemaError, "over 1,000 steps|too deeply|over 20000 char"):
                 mcp_min.Converter(schema).coerce(value, strict=False)
 
+    @needs("schemas")
+    def test_patterns_are_charged_the_time_that_they_take(self):
+        """Fails if those of names, or of values, are charged only for their text."""
+        for schema, value in (({"items": {"pattern": "a"}}, ["a", "a"]),
+                              ({"patternProperties": {"a": {}}}, {"a": 1, "ab": 2})):
+            with self.subTest(schema), mock.patch.object(
+                    mcp_min, "monotonic", itertools.count(0, 0.6).__next__), (
+                    self.assertRaisesRegex(SchemaError, "over 500,000 steps")):
+                mcp_min.Converter(schema).coerce(value, strict=False)
+
     @needs("server")
     def test_arguments_that_take_too_much_work_are_invalid(self):
         numbers = [1] * 30_000
@@ -2074,6 +2084,28 @@ class Test7Amounts(unittest.TestCase):
                 self.assertEqual(ids, {*range(len(held))})
                 self.assertIn("result", client.ask(call % (9, '"%s"' % ("x" * 20000))))
 
+    def test_answers_of_many_bytes_are_refused_while_others_are_held(self):
+        """Fails (the second is kept, too) if an answer is charged to no request."""
+        def ask(ctx: Context) -> str:
+            ctx.elicit("first?", bool)
+            return str(ctx.elicit("second?", bool).data)
+
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
+            play(server_of(ask), """
+                > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
+                > 1 call ask      < $a elicitation/create {"message": "first?"}
+                > 2 call ask      < $c elicitation/create {"message": "first?"}
+                > $a {"action": "accept", "content": {"value": true, "x": "$large"}}
+                < $b elicitation/create {"message": "second?"}
+                > $c {"action": "accept", "content": {"value": true, "x": "$large"}}
+                < 2 -32603 "10000 bytes of them"
+                > $b {"action": "accept", "content": {"value": true}}   < 1 = "True"
+                > 3 call ask      < $d elicitation/create {"message": "first?"}
+                > $d {"action": "accept", "content": {"value": true, "x": "$large"}}
+                < $e elicitation/create {"message": "second?"}
+                > $e {"action": "accept", "content": {"value": true}}   < 3 = "True"
+                """, large="x" * 20000)
+
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         play(lab(), """
             > {"id": "$fits", "method": "ping"}   < $fits {}
@@ -2736,10 +2768,10 @@ class Test8Stdio(unittest.TestCase):
     @UNIX
     def test_a_trace_goes_only_to_a_file_of_ours_that_only_its_owner_can_read(self):
         """Fails (it hangs, or another's file is written) if what is there is not looked
-        at: a FIFO, a link, a device."""
+        at: a FIFO, a link, a device, a file with another name."""
         with tempfile.TemporaryDirectory() as folder:
-            path, fifo, link = [
-                os.path.join(folder, name) for name in ("trace", "fifo", "link")]
+            path, fifo, link, other = [os.path.join(folder, name)
+                                       for name in ("trace", "fifo", "link", "other")]
             for script in "> 1 modern tools/list\n< 1 {}", "> 1 ping\n< 1 {}":
                 with mock.patch.dict(os.environ, MCP_MIN_TRACE=path):
                     play(zoo(), script)
@@ -2749,7 +2781,8 @@ class Test8Stdio(unittest.TestCase):
                              r'(?s)"tools/list".*"result".*"ping"')
             os.mkfifo(fifo)
             os.symlink(os.path.join(folder, "elsewhere"), link)
-            for path in fifo, link, "/dev/null":
+            os.link(path, other)
+            for path in fifo, link, other, "/dev/null":
                 with mock.patch.dict(os.environ, MCP_MIN_TRACE=path), (
                         self.subTest(path)), self.assertRaises(OSError):
                     Client(zoo()).connect()
@@ -3379,7 +3412,8 @@ HINTS = [
       "maximum": 100, "multipleOf": 0.01},
      [("99.99", decimal.Decimal("99.99")), (100, decimal.Decimal(100))],
      [*refused("more than 0", "-5", 0), *refused("at most 100", "1000000", 1000000),
-      *refused("a multiple of 0.01", "1.001", 1.001)]),
+      *refused("a multiple of 0.01", "1.001", 1.001),
+      ("1." + "0" * 400, f"x: expected decimal, got \"1.{'0' * 56}…")]),
     (bytes, {"type": "string", "contentEncoding": "base64"},
      [("aGk=", b"hi"), ("", b"")], refused("base64", "aGk", "!!!!")),
 ]

@@ -35,8 +35,8 @@ Words used from part I on:
     peer          whoever is at the other end of a connection
     connection    two streams, and what is in flight on them
     session       one end of a connection: the server's or the client's
-    handshake revisions    2024-11-05 to 2025-11-25; `mode=` calls them legacy
-    stateless revision     2026-07-28; `mode=` calls it modern
+    handshake revisions    2024-11-05 to 2025-11-25, also called legacy
+    stateless revision     2026-07-28, also called modern
     request       a message with an id, which gets a response
     question      a request from the server to its client; the answer comes back
     reader        the thread that reads
@@ -51,7 +51,8 @@ Words used from part I on:
     node          a schema that was read
     problem       what is wrong with a value
 
-Read the file from top to bottom; a section uses only earlier ones, but in annotations:
+Read the file from top to bottom.  A section uses only earlier ones, except in
+annotations:
 
     Part I: the protocol, which both ends share
     1  Vocabulary    the facts of the specification, as tables
@@ -179,8 +180,8 @@ pipes.
 In the stateless revision a result may be "input required": then the calling thread lets
 the user's handlers answer, sends another request, and loops.  (chapter: stateless)
 
-Locks of a client (part III), outermost first: whoever holds a lock acquires only those
-below it, here and in the next tables.
+Locks of a client (part III), outermost first: who holds a lock acquires only locks that
+are listed below it, here or in the next tables.
 
     UnthreadedServer._running    a handler runs on the thread that waits  [inside]
     BaseClient._lock          its session; held while it connects
@@ -341,7 +342,7 @@ LEFT_OUT = {name: part for part, names in ABSENT.items()
 
 
 def left_out(name: str) -> str:
-    """What to say of something that this copy does not have; "" if it has it."""
+    """The message for a name that this copy lacks; "" if it has it."""
     if name not in LEFT_OUT:
         return ""
     return f"{name}: this copy of mcp_min was made without {LEFT_OUT[name]!r}"
@@ -373,7 +374,7 @@ __all__ += [
 Revision = namedtuple(
     "Revision", "batches bad_arguments_are_results elicitation_modes")
 REVISIONS = {
-    "2024-11-05": Revision(True,  False, ""),  # says nothing of batches: taken
+    "2024-11-05": Revision(True,  False, ""),  # does not mention batches: we take them
     "2025-03-26": Revision(True,  False, ""),  # basic: batches "MUST" be taken
     "2025-06-18": Revision(False, False, "form"),
     "2025-11-25": Revision(False, True,  "form url"),  # changelog: SEP-1303
@@ -692,7 +693,7 @@ def escape_control(text: str) -> str:
 
 # -- 3. Messages -----------------------------------------------------------------------
 # A message is one line.  We read UTF-8 and write ASCII, which survives every encoding
-# of a pipe, and has no U+2028 and no lone surrogate.
+# of a pipe and has no U+2028; a lone surrogate is escaped.
 
 
 def refuse_constant(name: str) -> NoReturn:
@@ -719,8 +720,9 @@ def bounded_int(digits: str) -> int:
     return int(digits)
 
 
-is_unlimited = sys.implementation.name == "cpython" and not getattr(
-    sys, "get_int_max_str_digits", int)()
+get_limit = getattr(sys, "get_int_max_str_digits", None)
+is_unlimited = (sys.implementation.name == "cpython"
+                and not (get_limit and get_limit()))
 parse_json_prefix = json.JSONDecoder(
     parse_int=bounded_int if is_unlimited else None,
     parse_constant=refuse_constant).raw_decode
@@ -731,7 +733,8 @@ EXACT_FROM = 1 << 20  # of memory: above this it may be measured exactly
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 NOT_STRUCTURE = bytes(set(range(256)) - {*b'[]{},:"'})
-# What a line is that was not parsed, by the orders of keys that libraries write.
+# These find the id and the kind of a line that was not parsed, if its keys come in an
+# order that libraries write: {"jsonrpc":"2.0","id":1,"method":… or …,"id":1}
 A_VERSION = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
 AN_ID = rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*'
 LINE_START = re.compile(rb'\s*\{\s*%b%b,\s*%b"(result|error|method)"' % (
@@ -978,7 +981,7 @@ class ThreadPool:
             return not (self._running or self._jobs)
 
     def drain(self, seconds: float) -> None:
-        """Wait for the jobs queued so far; in a job, return at once.  Limit: 1."""
+        """Wait for the jobs queued so far; in a job, return at once.  Needs limit 1."""
         done = threading.Event()
         if not (self._running and self._last_thread == threading.get_ident()):
             with suppress(RuntimeError):  # no thread can be started: there was no job
@@ -1021,7 +1024,8 @@ class ThreadPool:
 monotonic: Callable[[], float] = partial(
     threading._time)  # type: ignore[attr-defined]
 INFINITE = float("inf")
-STEP_SECONDS = 0.5  # of a wait, which a signal just before it would not interrupt
+# The longest single wait: a signal that comes just before one would not interrupt it.
+STEP_SECONDS = 0.5
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
@@ -1173,7 +1177,7 @@ def make_poll(stream: ByteStream, event: str, otherwise: bool,
         poll.register(stream, {"r": select.POLLIN, "w": select.POLLOUT}[event])
     except (AttributeError, OSError, TypeError, ValueError):
         return lambda seconds: otherwise
-    return lambda seconds: bool(poll.poll(seconds and seconds * 1000))
+    return lambda seconds: bool(poll.poll(None if seconds is None else seconds * 1000))
 
 
 private_files: set[ByteStream] = set()
@@ -1337,7 +1341,7 @@ class Fields(dict):  # type: ignore[type-arg]
     like a method of dict (items, keys, values …) is read by key: `data["items"]`.
     """
 
-    _field_names = ""  # separated by spaces; a missing one of these reads as None
+    _field_names = ""  # separated by spaces; those that are missing read as None
 
     def __init__(self, **fields: object) -> None:
         """Set the fields that are not None; raise TypeError for others than its own."""
@@ -1369,7 +1373,7 @@ class Fields(dict):  # type: ignore[type-arg]
 
 
 class Received(Fields):
-    """An object of a message; what the protocol names and it lacks reads as None."""
+    """An object of a message; fields of the protocol that it lacks read as None."""
 
     _field_names = ("type text name title description mimeType size icons annotations "
                     "_meta audience priority lastModified required readOnlyHint "
@@ -1489,7 +1493,10 @@ class ToolResult(Fields):
 
 
 def check_tool_results(messages: list[Any]) -> None:
-    """Raise ValueError for tool results with other content (client/sampling)."""
+    """Raise ValueError for a message that mixes tool results with other content.
+
+    See client/sampling.
+    """
     for message in messages:
         blocks = map(as_object, listed(as_object(message).get("content")))
         types = {str(block.get("type")) for block in blocks}
@@ -1698,7 +1705,7 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
         return self.get(valid_id(request_id))
 
     def take(self, request: RequestT) -> bool:
-        """Remove a request: only this caller may end it.  False: it has left."""
+        """Remove a request: only this caller may end it.  False: it was removed."""
         if not self.has(request):
             return False
         del self[request.id]
@@ -1940,11 +1947,11 @@ class OutgoingRequest:
     def timeout_error(self) -> RequestTimeout:
         reason = f"no response or progress within {self.timeout:g} s"
         if monotonic() >= self.last_deadline:
-            reason = "no response in the longest time that it may take (max_timeout)"
+            reason = "no response within max_timeout"
         return self.connection.session.timeout_error(f"{self.label}: {reason}")
 
     def withdraw(self) -> bool:
-        """Take it out of the table; False: it has left."""
+        """Take it out of the table; False: it was removed before."""
         with self.connection.lock:
             return self.connection.outgoing.take(self)
 
@@ -2016,7 +2023,7 @@ class Session:
         """Note a line that is no message, and gets no response."""
 
     def sink_of_batch(self, connection: Any, size: int) -> Any:
-        """What takes the responses to so many messages that came in an array."""
+        """What takes the responses to a batch of so many messages."""
         return connection.outbox
 
     def on_end(self) -> None:
@@ -2420,7 +2427,7 @@ MAX_FOUND = 10_000    # problems of a value that are counted
 MAX_PROBLEMS = 20     # and listed
 MAX_CHOICES = 100     # listed in a problem; more are counted
 MAX_TEXT = 2000       # characters of what a problem says
-MAX_TEXT_MEMORY = 1 << 20  # bytes of memory of the JSON in a text: nobody charges it
+MAX_TEXT_MEMORY = 1 << 20  # bytes of JSON in a text; it is not charged to the peer
 Path = tuple[Any, ...]    # the keys and indices that lead to a part of a value
 MISSING: Any = object()   # marks an absent default or value
 UNSTATED: Any = object()  # marks a default that the schema does not state
@@ -2718,10 +2725,10 @@ class SchemaReader:
 class Evaluation:
     """A node that is applied to a value.
 
-    problems: what is wrong with the value.  lenient: text that does not match is
-    replaced by the JSON in it if that is of a type that does.  value: the value after
-    this.  result: the object that it stands for.  evaluated: the names or indices that
-    a keyword has applied to; `items` and the like skip these.
+    problems: what is wrong with the value.  lenient: a text is parsed as JSON where the
+    schema takes the type of the result, but no text.  value: the value after this.
+    result: the object that it stands for.  evaluated: the names or indices that a
+    keyword has applied to; `items` and the like skip these.
     """
 
     __slots__ = ("budget", "evaluated", "lenient", "node", "outer", "path", "problems",
@@ -2888,7 +2895,7 @@ class Evaluation:
         A value that matches some branch unconverted is left alone, even if an earlier
         branch would take it converted.
         """
-        for lenient in sorted({False, self.lenient}):
+        for lenient in (False, True) if self.lenient else (False,):
             failed = []
             for node in nodes:
                 branch = self.apply(node, self.value, lenient=lenient)
@@ -3307,7 +3314,6 @@ class ServerConnection(Connection):
         super().__init__(session, reader, writer, **how)
         self.reads_file = not can_hang_up(reader)
         if self.reads_file:
-            self.next_line = self._next_with_room  # type: ignore[method-assign]
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
@@ -3318,11 +3324,11 @@ class ServerConnection(Connection):
             warn("mcp_min: closing: the client has left over 64 MiB unread\n")
         self.close()  # nobody is there to be answered
 
-    def _next_with_room(self) -> Line | None:
-        """Read a line of a file, which can wait until there is room for it."""
-        with self.lock:
-            self.handler_ended.wait_for(
-                lambda: self.closed or self.incoming.has_room())
+    def next_line(self) -> Line | None:
+        if self.reads_file:  # it can wait until there is room for its next line
+            with self.lock:
+                self.handler_ended.wait_for(
+                    lambda: self.closed or self.incoming.has_room())
         return super().next_line()
 
     def hand_over(self, request: IncomingRequest) -> bool:
@@ -3511,12 +3517,13 @@ class Peer:
 
     def check_declared(self, questions: dict[str, Question[Any]]) -> None:
         """Raise McpError if a question needs what the client did not declare."""
-        declared, missing = self.client_capabilities, {}
         for question in questions.values():
-            method, params = question.method, question.params
-            if method in CLIENT_REQUESTS:
-                missing = undeclared(method, params, declared, self.version)
-            for name, details in missing.items():
+            if question.method not in CLIENT_REQUESTS:
+                continue
+            missing = undeclared(question.method, question.params,
+                                 self.client_capabilities, self.version)
+            if missing:
+                [(name, details)] = missing.items()
                 text = (f"The client cannot be asked: in revision {self.version} it "
                         f"did not declare {'.'.join([name, *details])}.  (A handler "
                         "sees what it can do in ctx.client_capabilities; a Client "
@@ -3837,7 +3844,7 @@ class HintReader:
         return schema.plus({"$defs": self.definitions}) if self.definitions else schema
 
     def read(self, hint: Any) -> Schema:
-        with suppress(KeyError, TypeError):  # a hint that cannot be hashed is none
+        with suppress(KeyError, TypeError):  # or it cannot be hashed
             return SIMPLE_SCHEMAS[hint]
         if hint in self._trail:
             raise TypeError(f"{getattr(hint, '__qualname__', hint)} is recursive; only "
@@ -4496,7 +4503,7 @@ class ByChapters:
 
 
 class BaseContext(ByChapters, Generic[SentT]):
-    """What both contexts have: what never blocks."""
+    """What both contexts have in common: nothing here waits for the client."""
 
     _is_async = False
     _may_block = True  # a sender may block in a full pipe
@@ -4900,7 +4907,7 @@ class Registration:
     option_names: what its decorator takes.  reader: reads the hints of parameters.
     """
 
-    capability = ""     # that offers it
+    capability = ""     # that it belongs to
     list_key = ""       # the key of the list that it is in
     key_field = "name"  # the field of the descriptor that holds its key
     option_names = ""
@@ -4947,7 +4954,8 @@ class ToolEntry(Registration):
             Validator(input_schema)  # SchemaError now
         super().__init__(fn, options)
         if not re.fullmatch(TOOL_NAME, self.key):
-            raise ValueError(f"tool name {self.key!r}: hosts take {TOOL_NAME}")
+            raise ValueError(f"tool name {self.key!r}: hosts take {TOOL_NAME}; "
+                             "pass name=")
         output = self.options.pop("outputSchema", None)
         if output is None:
             output = self.output_schema_of(self.signature.returns)
@@ -5497,7 +5505,7 @@ class BaseServer(ByChapters):
     """What every Server has; see there, also for the options."""
 
     _first_level = "info"  # of log messages, until logging/setLevel
-    _tapped = True         # its connections can be
+    _tapped = True         # TAPS may show its lines
     _session_class: Any = BaseServerSession
     _lifespan_class: Any = Lifespan
     _registry_class: type[Registry] = Registry
@@ -5673,8 +5681,8 @@ import atexit
 
 # -- 14. Processes ---------------------------------------------------------------------
 # A server process is started without a shell and in a small environment, as the leader
-# of a process group of its own.  However it ends, if it ends, its streams are read
-# to their ends; unless it ends by itself, nothing that it has started is left.
+# of a process group of its own.  Its streams are read to their ends.  If it has to be
+# ended, so is its whole group; if it ends by itself, what it has started may go on.
 
 AT_START = "sys.stderr"  # the default of `stderr=`, looked up when a server starts
 MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
@@ -5735,7 +5743,7 @@ def refuse_address(target: object) -> None:
 def file_argv(path: str) -> list[str]:
     """The argv of a program, or of a file of Python."""
     if " " in path and not os.path.exists(path):
-        raise ValueError(f"a command is a list: {path.split()}")
+        raise ValueError(f"pass the command as a list: {path.split()}")
     if not path.endswith(".py"):
         return [path]
     if getattr(sys, "frozen", False):  # as PyInstaller does it
@@ -5933,13 +5941,10 @@ class Process(StreamPair):
         writing, peer_gone = connection.outbox.writing, connection.peer_gone
         try:
             self._close_stdin(writing, self.PATIENCE / 2)
-            for number in (15, 9):  # SIGTERM, SIGKILL
-                # While its stdout is open, probably a process of its group still runs.
-                if peer_gone.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE):
-                    break
-                self._signal(number)
-            if number == 9:  # it needed SIGTERM, which others of its group may ignore
-                self._signal(9)
+            if not self._is_gone(peer_gone):
+                self._signal(15)  # SIGTERM
+                self._is_gone(peer_gone)
+                self._signal(9)  # SIGKILL: others of its group may ignore SIGTERM
             self._ended.wait(self.PATIENCE)
         except BaseException:  # Ctrl-C while waiting
             self._signal(9)
@@ -5948,6 +5953,13 @@ class Process(StreamPair):
         # A grandchild may keep stderr open; the thread that reads it is a daemon.
         self._stderr_read.wait(0.2)
         self._sink_thread.drain(0.2)
+
+    def _is_gone(self, peer_gone: threading.Event) -> bool:
+        """Wait a while until it is.
+
+        While its stdout is open, a process of its group probably still runs.
+        """
+        return peer_gone.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE)
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
         # Not while another thread writes; if it is stuck, the signals free it.
@@ -6496,7 +6508,7 @@ class BaseClientSession(Session):
         params = require_type(request.params, dict, "params")
         if request.method in ("initialize", "server/discover"):
             # A server that echoes our request also echoes this error, which ends it.
-            raise McpError(METHOD_NOT_FOUND, "the server sends back what it gets")
+            raise McpError(METHOD_NOT_FOUND, "the server sends our own requests back")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
         if request.method != "roots/list":  # no user has to answer that one
@@ -6639,7 +6651,7 @@ class BaseClient:
     _session_class: Any = BaseClientSession
     _hosted_class: Any = None  # of a Server in this process
     _process_class: type[Process] = Process
-    _tapped = True  # its connections can be
+    _tapped = True  # TAPS may show its lines
 
     def __init__(self, target: Any, **options: Any) -> None:
         self._target, self._settings = target, Settings(**options)
@@ -6774,7 +6786,7 @@ class BaseClient:
                 progress_handler: Handler | None = None) -> Json:
         """Send any request and wait for its result.
 
-        max_timeout: seconds in any case; by default the client's.
+        max_timeout: seconds in all, whatever progress comes; by default the client's.
         progress_handler(progress, total, message): instead of the client's; called on
         this thread, before this returns: what it takes is not interrupted.
         """
@@ -10239,7 +10251,7 @@ class Context(
 
     Methods that ask the client (elicit, sample, list_roots and others) block
     until it has answered, or raise RequestTimeout after `timeout` seconds in which
-    neither an answer nor progress came, and after an hour in any case.  McpError: the
+    neither an answer nor progress came, and after an hour anyway.  McpError: the
     client did not declare the capability, or its answer does not fit; see
     `client_capabilities`.  `key` names a question within its request, by default its
     method and a number.
@@ -10462,7 +10474,8 @@ class Client(
     target: a command (list), the path of a `server.py`, a pair of binary streams, or a
     Server object, as tests use it.
     env: variables added to a few safe ones (PATH, HOME …); with inherit_env, to all.
-    timeout: seconds without a response or progress.  max_timeout: seconds in any case.
+    timeout: seconds without a response or progress; of connecting: in all.
+    max_timeout: seconds of a call, whatever progress comes.
     mode: "auto", "legacy" or the date of a revision.
     client_info: name and version, as sent to the server.
     sampling_handler(messages, params) -> str, result, or None to reject.
@@ -12618,6 +12631,8 @@ def absent_table(gone: list[Piece], parts: list[str]) -> str:
         rows.setdefault(piece.missing(parts), []).extend(piece.names())
     table = ""
     for part, names in rows.items():
+        if not names:  # such as a chapter that only makes calls faster
+            continue
         text = fill(", ".join(dict.fromkeys(names)), 84, break_on_hyphens=False)
         table += f'    "{part}": """\n{text}""",\n'
     return f"ABSENT: dict[str, str] = {{\n{table}}}"

@@ -3553,9 +3553,9 @@ class Peer:
                 request.on_cancel(asked.cancel)
             yield sent
         finally:
-            for asked in sent.values():
-                asked.give_up("cancelled")
-                request.forget(asked.cancel)
+            for one in sent.values():
+                one.give_up("cancelled")
+                request.forget(one.cancel)
 
 
 class AskedRequest(OutgoingRequest):

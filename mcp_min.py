@@ -10219,8 +10219,9 @@ class TurnConnection(ServerConnection):
 # -- 32. The server --------------------------------------------------------------------
 # Of part II.
 #
-# A server with its chapters.  A line that ends with "# CHAPTER" is dropped with that
-# chapter, as is a paragraph that ends with "(chapter: CHAPTER)".
+# A server with its chapters.
+# In a copy, a line that ends with "# CHAPTER" is dropped with that chapter,  [cli]
+# as is a paragraph that ends with "(chapter: CHAPTER)".  [cli]
 
 __all__ += ["STRICT", "Context", "Server"]
 
@@ -10257,6 +10258,7 @@ class Context(
     method and a number.
 
     Where handlers run on a host's main loop, a question blocks that loop.
+    (chapter: inside)
 
     The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
     those of ToolError and McpError, and the problems of arguments.
@@ -10440,8 +10442,7 @@ class Server(
 # -- 33. The client --------------------------------------------------------------------
 # Of part III.
 #
-# A client with its chapters.  A line that ends with the name of a chapter goes with it,
-# as does a paragraph that ends with "(chapter: ...)".
+# A client with its chapters.
 
 __all__ += ["Client"]
 
@@ -12591,6 +12592,7 @@ def vendored(source: str, parts: list[str]) -> str:
     for pattern in unwanted:
         text = re.sub(f"(?m)^{pattern}", "", text)
     text = re.sub("\n{4,}", "\n\n\n", text)
+    text = re.sub(r"(class \w+|_session)\(\n +(\w*)\)", r"\1(\2)", text)  # one is left
     text = text.replace("ABSENT: dict[str, str] = {}", absent_table(gone, parts), 1)
     text = text.replace(f'PARTS = "{PARTS}"', f'PARTS = "{" ".join(parts)}"', 1)
     first, _, rest = text.partition("\n")

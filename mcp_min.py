@@ -219,7 +219,7 @@ An event loop opens a pair of sockets internally.  (chapter: asyncio)
 A server (part II) uses descriptors 0 to 2, the null device, and the files that Image
 and Audio are given; it opens no socket and starts no process.  Arguments match the
 schema, or are null where the default is.  Variables of a URI template are never
-absolute paths, and never contain "..".  What the process prints while it serves stays
+absolute paths, and have no ".." segment.  What the process prints while it serves stays
 out of the protocol.  Texts of exceptions reach the client and its model, tracebacks do
 not; an object without a JSON form is sent as its str(), with a warning.  Not limited:
 the rate of requests, what your handlers do, and what goes to stderr.  `Server(...,
@@ -12941,16 +12941,20 @@ if __name__ == "__main__":
 #                    Server.run_async, strict_results=, STRICT, Client(trace=False),
 #                    pages (list_tools(cursor=...)), comments and variables in an
 #                    mcp.json, PARTS, `vendor --check`, `--diff`, `--init`.
+#   Weaknesses of 4.0: answers to questions, `patternProperties` and the digits of a
+#   Decimal were not limited; a client that read slowly could lose large results; a
+#   trace wrote through hard links.
 #   From 4.0, what an embedder would notice: in a thread that runs an event loop run()
 #   is a RuntimeError.  An McpError is `local` unless the peer has sent it; its message
 #   must be a str.  A message is limited by what it takes in memory.  A result without a
 #   JSON form warns.  Message is Message(role, content).  An AsyncClient belongs to the
 #   event loop that connected it; its handlers end with their call.  A client answers a
 #   batch message by message, and runs at most 1,000 calls of `submit` at once; a
-#   response that cannot be parsed fails its call.  JSON in a text argument is read up
-#   to 1 MiB.  What Gemini CLI, Cline and n8n add to any tool's arguments is dropped.
-#   FastMCP: `-> str` is structured content; `bytes` are UTF-8.  `vendor` replaces no
-#   edited copy without --force; --answer takes no JSON for a whole form.
+#   response that cannot be parsed fails its call.  The name and version of a server
+#   must be str, and `roots` a list.  JSON in a text argument is read up to 1 MiB.  What
+#   Gemini CLI, Cline and n8n add to any tool's arguments is dropped.  FastMCP: `-> str`
+#   is structured content; `bytes` are UTF-8.  `vendor` replaces no edited copy without
+#   --force; --answer takes no JSON for a whole form.
 # 4.0.0  2026-11-23  Parts: `vendor` writes a copy with what you need.  New: Field,
 #                    AsyncClient, AsyncContext, Error, McpError.local, max_timeout=,
 #                    Client.answer, Server.subscription, notify_subscribers, complete.

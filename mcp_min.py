@@ -12941,9 +12941,8 @@ if __name__ == "__main__":
 #                    Server.run_async, strict_results=, STRICT, Client(trace=False),
 #                    pages (list_tools(cursor=...)), comments and variables in an
 #                    mcp.json, PARTS, `vendor --check`, `--diff`, `--init`.
-#   Weaknesses of 4.0: answers to questions, `patternProperties` and the digits of a
-#   Decimal were not limited; a client that read slowly could lose large results; a
-#   trace wrote through hard links.
+#   Weaknesses of 4.0: the memory of answers to questions and the time of patterns were
+#   not limited, nor was a Decimal that came as text; a trace wrote through hard links.
 #   From 4.0, what an embedder would notice: in a thread that runs an event loop run()
 #   is a RuntimeError.  An McpError is `local` unless the peer has sent it; its message
 #   must be a str.  A message is limited by what it takes in memory.  A result without a

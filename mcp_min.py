@@ -41,7 +41,7 @@ Words used from part I on:
     question      a request from the server to its client; the answer comes back
     reader        the thread that reads
     turn          says which thread may read, as a number  [turns]
-    subscriber    who is notified of changes
+    subscriber    whoever is notified of changes
     stream        a `subscriptions/listen` request  [stateless]
     handler       a function that the programmer registered
     job           what a thread pool runs
@@ -810,8 +810,8 @@ def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
     """Raise Oversized if a line takes too much memory, or is nested too deep."""
     structure, strings = structure_of(line)
     if PART_BYTES * (len(structure) + strings) > max_memory:
-        raise Oversized(PARSE_ERROR, f"Parse error: over {max_memory >> 20} MiB in "
-                        "memory: max_message_bytes=…")
+        raise Oversized(PARSE_ERROR, f"Parse error: it would take over "
+                        f"{max_memory >> 20} MiB once parsed: max_message_bytes=…")
     brackets = structure.translate(None, b",:")
     depths = itertools.accumulate(map(BRACKETS.__getitem__, brackets))
     if max(depths, default=0) > max_depth:
@@ -1395,7 +1395,7 @@ def received(value: Any) -> Any:
         return [*map(received, value)]
     if type(value) is not dict:
         return value
-    if isinstance(value.get("type"), str):  # otherwise a handler may return it as data
+    if isinstance(value.get("type"), str):  # a block; any other object is plain data
         return Block.of(value)
     return Received.of(value)
 
@@ -1626,8 +1626,9 @@ class Outbox:
                 if not written:
                     return self._write_later()
         except BaseException:
-            # Ctrl-C may have left the lock held, and we cannot tell by whom: close.
+            # After Ctrl-C we cannot tell whether this thread holds the lock: close.
             if self._broken or self.writing.locked():
+                self._connection.why_closed = "a write was interrupted"
                 start_thread("mcp closing", self._connection.close)
             raise
         if self._broken:
@@ -2217,7 +2218,11 @@ class Connection:
                 with self.lock:
                     is_response = self.outgoing.find(message.get("id")) is not None
             if not is_response:
-                self._send_error(message, error, line, sink)
+                members = as_object(message)
+                request_id = valid_id(members.get("id"))
+                if not self.answers_all and "method" not in members:
+                    request_id = None
+                self._send_error(request_id, error, line, sink)
                 return
             kind = "response"  # a malformed one: parse_response will report it
         if kind == "response":
@@ -2243,17 +2248,18 @@ class Connection:
         elif is_response and may_have_id:  # to nothing that is known
             self.session.handle_stray_line(line)
         else:
-            message = {"id": request_id, "method": ""} if member and may_have_id else {}
-            self._send_error(message, error, line, self.outbox)
+            if not (member and may_have_id):
+                request_id = None
+            self._send_error(request_id, error, line, self.outbox)
 
-    def _send_error(self, message: object, error: McpError, line: Line,
+    def _send_error(self, request_id: int | str | None, error: McpError, line: Line,
                     sink: Any) -> None:
-        """Answer a message that cannot be accepted; a client answers only requests."""
+        """Answer a message that cannot be accepted.
+
+        request_id: None if it is no request; then a client does not answer it.
+        """
         response = b""
-        members = as_object(message)
-        request_id = valid_id(members.get("id"))
-        is_request = request_id is not None and "method" in members and self.responds
-        if self.answers_all or is_request:
+        if self.answers_all or (request_id is not None and self.responds):
             # id null is JSON-RPC 2.0, though not in MCP's schemas.
             response = encode(error_response(request_id, error))
         else:
@@ -2414,6 +2420,13 @@ class Connection:
 # A schema is read once, into a tree of Nodes.  To apply a node to a value is an
 # Evaluation: it finds Problems, replaces text by the JSON in it where other JSON is
 # asked for, and makes the object that the value stands for.
+#
+# With "properties": {"days": {"type": "integer"}} and the arguments {"days": "5"}:
+#
+#     Evaluation of the whole    an object; "properties" applies to its parts:
+#     Evaluation at ("days",)    "5" is no integer, but the JSON in it is: `value` is 5
+#                                (with "x": Problem "days: expected integer, got …")
+#     of the whole again         `value` is {"days": 5}; `result` is what its node makes
 #
 # One table, KEYWORDS, says what the argument of each keyword may be and how it is
 # applied.  It covers what most hints and forms need of JSON Schema 2020-12.  Others are
@@ -2895,7 +2908,7 @@ class Evaluation:
         A value that matches some branch unconverted is left alone, even if an earlier
         branch would take it converted.
         """
-        for lenient in (False, True) if self.lenient else (False,):
+        for lenient in [False, True] if self.lenient else [False]:
             failed = []
             for node in nodes:
                 branch = self.apply(node, self.value, lenient=lenient)
@@ -3317,11 +3330,13 @@ class ServerConnection(Connection):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
-        self.unfinished = 0  # requests that are cancelled because the client hung up
+        # When the client has hung up, and their time is over:
+        self.unfinished = 0  # requests that are cancelled
+        self.unwritten = 0   # bytes of responses that it did not read
 
     def output_failed(self, at_once: bool) -> None:
-        if at_once and not self.closed:
-            warn("mcp_min: closing: the client has left over 64 MiB unread\n")
+        if at_once:
+            self.why_closed = "the client has left over 64 MiB unread"
         self.close()  # nobody is there to be answered
 
     def next_line(self) -> Line | None:
@@ -3347,6 +3362,8 @@ class ServerConnection(Connection):
         if self.callbacks.bytes:
             self.callbacks.drain(deadline - monotonic())
         self.outbox.wait_until_written(deadline - monotonic())
+        if not self.closed:  # its output has not failed
+            self.unwritten = self.outbox.size
 
 
 def can_hang_up(stream: ByteStream) -> bool:
@@ -3472,7 +3489,8 @@ class Peer:
         self.version = version if version in LEGACY_VERSIONS else LEGACY
         if declares(self.registry.capabilities, "logging"):
             self.level = self.registry.first_level
-        description = self.registry.description()  # on which it may rely
+        # Before `changes`: of what it declares, no change is missed.
+        description = self.registry.description()
         for method, _ in self.registry.changes():
             self.subscriptions.add((method, None))
         return {"protocolVersion": self.version, "serverInfo": self.registry.info,
@@ -3526,8 +3544,8 @@ class Peer:
                 [(name, details)] = missing.items()
                 text = (f"The client cannot be asked: in revision {self.version} it "
                         f"did not declare {'.'.join([name, *details])}.  (A handler "
-                        "sees what it can do in ctx.client_capabilities; a Client "
-                        "needs a handler, elicitation_handler= or another.)")
+                        "sees what it declared in ctx.client_capabilities; mcp_min's "
+                        "Client declares what it has a handler for.)")
                 data = {"requiredCapabilities": missing}
                 raise McpError(self.missing_code, text, data)
 
@@ -3568,12 +3586,13 @@ class AskedRequest(OutgoingRequest):
 
     def respond(self, message: Json, size: int, cost: int = 0) -> None:
         incoming, request = self.connection.incoming, self._request
-        try:
-            with self.connection.lock:
-                incoming.check_room(besides=request.cost)
-                if incoming.has(request):
-                    request.charge(cost)
-        except McpError as error:
+        with self.connection.lock:
+            has_room = incoming.bytes - request.cost <= MAX_BACKLOG_BYTES
+            if has_room and incoming.has(request):
+                request.charge(cost)
+        if not has_room:
+            error = McpError(INTERNAL_ERROR, "No room for the answer: "
+                             f"{MAX_BACKLOG_BYTES} bytes of requests are in flight")
             return self.end(Outcome(None, error))
         super().respond(message, size)
 
@@ -3625,10 +3644,10 @@ class Media(Block):
         if path is not None:
             with open(path, "rb") as file:
                 data = file.read()
-        if data is None:
-            raise TypeError(f"{type(self).__name__} needs data or path")
         if isinstance(data, str):
             data = from_base64(data)
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"{type(self).__name__} needs bytes, or path=")
         super().__init__(data=to_base64(data), **fields)
         if format:
             self.setdefault("mimeType", f"{self._type}/{format}")
@@ -3693,6 +3712,8 @@ class EmbeddedResource(Block):
         if mime_type is None:  # server/prompts: "MUST include the MIME type"
             mime_type = "text/plain" if data is None else "application/octet-stream"
         if resource is None:
+            if uri is None:
+                raise TypeError("EmbeddedResource needs a uri")
             resource = ResourceContents(text, data=data, uri=uri, mime_type=mime_type)
         super().__init__(resource=resource, **fields)
 
@@ -4325,7 +4346,7 @@ class UriTemplate:
 
     `{x}` matches no slash, not even as %2F; and no variable matches a drive, an
     absolute path, or one with a `..` segment.  literal: the number of characters
-    outside braces; of several matching templates, prefer the one with most.  segments:
+    outside braces; of the templates that match, the one with most wins.  segments:
     the variables that match no slash.  Raises ValueError for another expression, one
     name twice, or adjacent variables.
     """
@@ -4340,9 +4361,11 @@ class UriTemplate:
         adjacent = "" in literals[1:-1]
         repeated = len(set(self.names)) < len(self.names)
         if adjacent or repeated or re.search("[{}]", "".join(literals)):
-            text = f"{text!r} is not a URI template that can be matched: it may have "
-            lacks = left_out("{?x,y}") if re.search(r"\{[?+]|\*\}", text) else ""
-            raise ValueError(f"{text}{self.may_have}{lacks and '; '}{lacks}")
+            problem = (f"{text!r} is not a URI template that can be matched: it may "
+                       f"have {self.may_have}")
+            if re.search(r"\{[?+]|\*\}", text) and left_out("{?x,y}"):
+                problem += f"; {left_out('{?x,y}')}"
+            raise ValueError(problem)
         ends = [*map(re.escape, literals)]
         ends[-1] += r"\Z"
         variables = map(self.pattern_of, self.names, ends[1:])
@@ -4615,8 +4638,10 @@ class BaseContext(ByChapters, Generic[SentT]):
         def debug(self, data: object, logger_name: str | None = None) -> SentT: ...
         info = notice = warning = error = critical = alert = emergency = debug
     else:
-        debug, info, notice, warning, error, critical, alert, emergency = map(
-            partial(partialmethod, log), LEVELS)
+        debug, info = partialmethod(log, "debug"), partialmethod(log, "info")
+        notice, warning = partialmethod(log, "notice"), partialmethod(log, "warning")
+        error, critical = partialmethod(log, "error"), partialmethod(log, "critical")
+        alert, emergency = partialmethod(log, "alert"), partialmethod(log, "emergency")
 
     def notify(self, method: str, params: Json | None = None) -> SentT:
         """Send any notification, unless the request has been answered."""
@@ -4707,10 +4732,9 @@ class HandlerContext(BaseContext[None]):
     def once(self, key: str, run: Callable[[], Any]) -> Any:
         """Run a step with side effects once for this request, and return its result.
 
-        A handler that asks may run again from the top; then this returns the result of
-        the first run.  key: the name of the step within this request; two threads must
-        not run the same step at once.  TypeError: the result has no JSON form, and so
-        cannot be kept.
+        Where a handler that asks runs again, this returns the result of the first run.
+        key: the name of the step within this request; two threads must not run the same
+        step at once.  TypeError: the result has no JSON form, and so cannot be kept.
         """
         self.check_cancelled()
         steps = self._handling.steps
@@ -4785,7 +4809,9 @@ def form_of(requested: Any, version: str) -> Json:
         if not any(fits(as_object(field), version) for fits in FORM_FIELDS):
             text = (f"{name}: a form of revision {version} asks for text, numbers, "
                     f"booleans and choices of text, not for {show(field)}")
-            raise ValueError(" ".join([text, left_out("choices with titles")]).strip())
+            if as_object(field).keys() & {"oneOf", "anyOf", "items"}:
+                text = f"{text} {left_out('choices with titles')}".strip()
+            raise ValueError(text)
     return form  # type: ignore[no-any-return]
 
 
@@ -4881,8 +4907,9 @@ class Lifespan:
 
     def _entered(self, manager: Any, exits: ExitStack) -> Any:
         if not hasattr(manager, "__enter__"):
-            raise TypeError(left_out("async lifespan") or "lifespan returns no context "
-                            f"manager, but {type(manager).__name__}")
+            lacks = hasattr(manager, "__aenter__") and left_out("async lifespan")
+            raise TypeError(lacks or "lifespan must return a context manager (see "
+                            f"contextlib.contextmanager), not {type(manager).__name__}")
         return exits.enter_context(manager)
 
 
@@ -5175,7 +5202,8 @@ class Registry:
     def publish(self, key: str, item: str | None, method: str, params: Json) -> None:
         """Notify the clients that have subscribed to an item of a key."""
         change = key, item
-        with self.lock:  # before a stream that replaces another can be acknowledged
+        # With the lock, so that no new subscriber comes between.
+        with self.lock:
             wanted = [one for one in self.subscribers if change in one.subscriptions]
             for subscriber in wanted:
                 subscriber.queue(method, params)
@@ -5279,6 +5307,8 @@ class BaseServerSession(Session):
 
     def on_close(self) -> None:
         self.inbox.finish(lambda: None)  # for `run` to end
+        if self.connection.why_closed:
+            warn(f"mcp_min: connection closed: {self.connection.why_closed}\n")
 
     def on_end(self) -> None:
         """There is no stream to end."""
@@ -5645,10 +5675,15 @@ class BaseServer(ByChapters):
         with stop_at_signals(), stdio_server() as (reader, writer):
             session = self._session(reader, writer, own_input=True, **how)
             yield session
+            lost = []
             if session.connection.unfinished:
-                warn(f"mcp_min: the client has hung up, so that "
-                     f"{session.connection.unfinished} of its requests were cancelled; "
-                     "Server(drain_seconds=…) lets them run longer\n")
+                unfinished = session.connection.unfinished
+                lost.append(f"{unfinished} of its requests were cancelled")
+            if session.connection.unwritten:
+                lost.append(f"{session.connection.unwritten} bytes were not written")
+            if lost:
+                warn(f"mcp_min: the client has hung up, so that {' and '.join(lost)}; "
+                     "Server(drain_seconds=…) gives them more time\n")
 
     def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
                       run_soon: Handler) -> Any:
@@ -5746,7 +5781,7 @@ def file_argv(path: str) -> list[str]:
         raise ValueError(f"pass the command as a list: {path.split()}")
     if not path.endswith(".py"):
         return [path]
-    if getattr(sys, "frozen", False):  # as PyInstaller does it
+    if getattr(sys, "frozen", False):  # as by PyInstaller
         raise ValueError("this program is frozen, and cannot run a file of Python by "
                          f"itself: pass a command, ['python3', {path!r}]")
     return [sys.executable, os.path.join(".", path)]  # else "-" may begin an option
@@ -5905,7 +5940,7 @@ class Process(StreamPair):
     def watch(self, connection: Connection) -> None:
         """Close the connection when the process has ended: a child may hold stdout.
 
-        Not before all was read that the process has written.
+        All that the process has written is read before.
         """
         def wait() -> None:
             self._popen.wait()
@@ -5955,11 +5990,13 @@ class Process(StreamPair):
         self._sink_thread.drain(0.2)
 
     def _is_gone(self, peer_gone: threading.Event) -> bool:
-        """Wait a while until it is.
+        """Wait a while until the process has ended.
 
-        While its stdout is open, a process of its group probably still runs.
+        While its stdout is open, another process of its group probably still runs.
         """
-        return peer_gone.wait(self.PATIENCE) and self._ended.wait(self.PATIENCE)
+        until = monotonic() + self.PATIENCE
+        return (peer_gone.wait(self.PATIENCE)
+                and self._ended.wait(max(0.0, until - monotonic())))
 
     def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
         # Not while another thread writes; if it is stuck, the signals free it.
@@ -6031,7 +6068,7 @@ def answer_form(handler: Handler, params: Json) -> Json:
         answer = Elicited("decline")
     elif answer is True and not names:  # the form asks for consent only
         answer = Elicited("accept")
-    elif type(answer) is dict and "action" in {*answer} - {*names}:  # as it is sent
+    elif type(answer) is dict and "action" in answer and "action" not in names:
         answer = Elicited(answer["action"], answer.get("content"))
     elif not isinstance(answer, Elicited):
         answer = Elicited("accept", answer)
@@ -6222,6 +6259,7 @@ class BaseCall(OutgoingRequest):
     def begin(self, **more: object) -> None:
         """Send it, with extra params."""
         params = {**self.params, **more} if more else self.params
+        self._sent_at = monotonic()
         self.send(self.session.prepare(params), with_token=True)
         self.session.began(self)
 
@@ -6264,7 +6302,7 @@ class BaseCall(OutgoingRequest):
         return future
 
     def deadline(self) -> float:
-        since = max(self.heard_at, self.session.counts_since())
+        since = max(self.heard_at, self.session.counts_since(self._sent_at))
         return min(since + self.timeout, self.last_deadline)
 
     def cancel(self) -> None:
@@ -6396,7 +6434,7 @@ class BaseClientSession(Session):
         self.stray_lines: deque[Line] = deque(maxlen=20)  # that were not messages
         self._calls = ThreadPool("mcp calls", MAX_CALLS)  # of `submit`
         # Questions that our user is answering, and when the last one was answered.
-        self._asking: set[IncomingRequest] = set()
+        self._asking: dict[IncomingRequest, float] = {}  # since when
         self._answered_at = 0.0
         self.subscriptions = Subscriptions(self, uris)
         self._deadline = 0.0              # the deadline of connecting
@@ -6490,9 +6528,16 @@ class BaseClientSession(Session):
             raise self.closed_error()
         self.connection.send(notification(method, params))
 
-    def counts_since(self) -> float:
-        """While our user is being asked, no timeout counts: the server waits for us."""
-        return monotonic() if self._asking else self._answered_at
+    def counts_since(self, sent_at: float) -> float:
+        """From when on the timeout counts of a call that was sent then.
+
+        It does not while the user is asked something that came later, because the call
+        may wait for the answer.
+        """
+        asking = self._asking.copy().values()
+        if any(since > sent_at for since in asking):
+            return monotonic()
+        return self._answered_at
 
     # -- from the server
     def allows_batches(self) -> bool:
@@ -6512,7 +6557,7 @@ class BaseClientSession(Session):
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
         if request.method != "roots/list":  # no user has to answer that one
-            self._asking.add(request)
+            self._asking[request] = monotonic()
             request.on_cancel(partial(self._answered, request))
         try:
             return self.answer(request.method, params, request)
@@ -6520,9 +6565,8 @@ class BaseClientSession(Session):
             self._answered(request)
 
     def _answered(self, request: IncomingRequest) -> None:
-        if request in self._asking:
+        if self._asking.pop(request, None):
             self._answered_at = monotonic()
-            self._asking.discard(request)
 
     def answer(self, method: str, params: Json, asker: object = None) -> Json:
         """See Client.answer.  asker: the request or the call that has this question."""
@@ -6580,7 +6624,7 @@ class BaseClientSession(Session):
         if code is not None:
             text += f" (exit code {exit_name(code)})"
         if code == 0 and not self.version:
-            text += ": did it call server.run()?  Or try: mcp_min.py run FILE.py"
+            text += ": did it call server.run()?"
         text += import_hint(stderr) + self._other_output(stderr)
         return ConnectionClosed(text, code, stderr)
 
@@ -6720,7 +6764,7 @@ class BaseClient:
     def close(self) -> None:
         """Close the connection and end the server's process; running calls fail.
 
-        Blocks for 4 to 6 s if the server ignores all signals but SIGKILL.
+        Blocks for about 6 s if the server ignores all signals but SIGKILL.
         """
         self._closed = True
         if self._session:
@@ -10335,7 +10379,7 @@ class Server(
     max_workers: handlers of a connection that run at once; more wait.
     max_message_bytes, max_depth: limits of a line: 16 MiB, nested 200 deep.
     drain_seconds: time for running handlers when the client hangs up.  (A client on the
-    Python SDK 1.x that leaves during a call fails if a line still comes: 0 avoids it.)
+    Python SDK 1.x that has left during a call fails if a line comes then: set 0 there.)
 
     capabilities: merged into those that are declared; False takes away one of them, as
     in {"logging": False}, or a part of one, as in {"tools": {"listChanged": False}}.
@@ -10385,12 +10429,20 @@ class Server(
                  run_handler: Callable[[Job], object] | None = None,  # inside
                  trace: bool | None = None,  # trace
                  lifespan: Handler | None = None, **unknown: NoReturn) -> None:
-        given = {**locals()}
         known = ["name", "version", *options_of(Server.__init__)]
         refuse_unknown("Server", unknown, known)
         self._tapped = trace is not False  # trace
-        options = {name: given[name] for name in known}
-        super().__init__(SimpleNamespace(**options))
+        super().__init__(SimpleNamespace(
+            name=name, version=version, title=title, description=description,
+            website_url=website_url, icons=icons, instructions=instructions,
+            page_size=page_size, max_workers=max_workers, drain_seconds=drain_seconds,
+            max_message_bytes=max_message_bytes, max_depth=max_depth,
+            mask_errors=mask_errors, strict_input=strict_input,
+            threaded=threaded, run_handler=run_handler,  # inside
+            capabilities=capabilities,  # more
+            cache_ttl=cache_ttl, cache_scope=cache_scope,  # stateless
+            state_secret=state_secret,  # stateless
+            strict_results=strict_results, lifespan=lifespan))
 
     def run(self,
             *, threaded: bool | None = None,  # inside
@@ -10469,8 +10521,8 @@ class Client(
     Every method may be called from any thread.  Those that send a request block until
     its response comes, and raise McpError (the server's error), RequestTimeout or
     ConnectionClosed; `timeout`: seconds without a response or progress, None for the
-    client's.  (No timeout counts while a handler answers a question of the server, nor
-    while another thread connects.)  The arguments:
+    client's.  (It does not count while a handler answers a question that came after the
+    call was sent, nor while another thread connects.)  The arguments:
 
     target: a command (list), the path of a `server.py`, a pair of binary streams, or a
     Server object, as tests use it.
@@ -10540,12 +10592,16 @@ class Client(
                  stderr: Any = AT_START, max_message_bytes: int = 16 << 20,
                  trace: bool | None = None,  # trace
                  auto_restart: bool = False, **unknown: NoReturn) -> None:
-        given = {**locals()}
-        known = options_of(Client.__init__)
-        refuse_unknown("Client", unknown, known)
-        self._tapped = given.pop("trace") is not False  # trace
-        super().__init__(target, **{option: given[option] for option in known
-                                    if option in given})
+        refuse_unknown("Client", unknown, options_of(Client.__init__))
+        self._tapped = trace is not False  # trace
+        super().__init__(
+            target, env=env, inherit_env=inherit_env, cwd=cwd, timeout=timeout,
+            max_timeout=max_timeout, mode=mode, client_info=client_info, roots=roots,
+            sampling_handler=sampling_handler, elicitation_handler=elicitation_handler,
+            url_handler=url_handler, capabilities=capabilities, log_handler=log_handler,
+            message_handler=message_handler, progress_handler=progress_handler,
+            log_level=log_level, stderr=stderr, max_message_bytes=max_message_bytes,
+            auto_restart=auto_restart)
 
     if not TYPE_CHECKING:  # asyncio
         async def __aenter__(self):  # asyncio

@@ -2044,6 +2044,21 @@ class Test7Amounts(unittest.TestCase):
             client.send([message("%d ping" % n) for n in range(101)])
             play(client, '< null -32600 "over 100 messages"')
 
+    def test_an_answer_is_taken_though_1000_requests_are_in_flight(self):
+        """Fails (it is refused) if that limit counts for answers."""
+        def ask(ctx: Context) -> str:
+            return str(ctx.elicit("?", bool).data)
+
+        with mock.patch.object(mcp_min, "MAX_REQUESTS", 2):
+            play(server_of(ask), """
+                > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
+                > 1 call ask      < $a elicitation/create {}
+                > 2 call ask      < $b elicitation/create {}
+                > 3 call ask      < 3 -32603 "Over 2 requests"
+                > $a {"action": "accept", "content": {"value": true}}   < 1 = "True"
+                > $b {"action": "accept", "content": {"value": true}}   < 2 = "True"
+                """)
+
     def test_over_1000_requests_at_once_are_refused(self):
         """They need few threads; a ping and a cancellation are still handled."""
         server, before = lab(max_workers=2), threading.active_count()
@@ -2098,7 +2113,7 @@ class Test7Amounts(unittest.TestCase):
                 > $a {"action": "accept", "content": {"value": true, "x": "$large"}}
                 < $b elicitation/create {"message": "second?"}
                 > $c {"action": "accept", "content": {"value": true, "x": "$large"}}
-                < 2 -32603 "10000 bytes of them"
+                < 2 -32603 "No room for the answer: 10000 bytes"
                 > $b {"action": "accept", "content": {"value": true}}   < 1 = "True"
                 > 3 call ask      < $d elicitation/create {"message": "first?"}
                 > $d {"action": "accept", "content": {"value": true, "x": "$large"}}
@@ -2381,6 +2396,20 @@ class Test8Stdio(unittest.TestCase):
                     client.say('%d modern call meet {"n": %d}' % (n, n))
                 self.assertEqual({response["id"] for response in client.hang_up()},
                                  set(range(6)))
+
+    @UNIX
+    def test_what_is_not_written_is_told(self):
+        """Where a client hangs up, and does not read either."""
+        reads, writes = os.pipe()
+        with open(reads, "rb"), process(program("""
+                server.tool(lambda: "x" * 300_000, name="large")
+                """, drain_seconds=0.5), stdout=writes) as server:
+            os.close(writes)
+            server.say("0 initialize")
+            server.say("1 call large")
+            server.close_sending()
+            self.assertEqual(server.exit(), 0)
+            self.assertRegex(server.stderr, r"so that \d+ bytes were not written; ")
 
     @needs("asyncio")
     def test_stuck_calls_do_not_prevent_the_end(self):
@@ -5729,6 +5758,10 @@ class Test12Lists(unittest.TestCase):
                 ("there are no choices", mcp_min.form_of, [], LATEST),
                 ("name is given twice", lambda: server.tool("a", name="b")),
                 ("not a function: 5", server.tool, 5),
+                ("Image needs bytes", mcp_min.Image, pathlib.Path("x.png")),
+                ("needs a uri", lambda: mcp_min.EmbeddedResource(text="x")),
+                ("lifespan must return a context manager", lambda: Client(
+                    Server("s", lifespan=lambda server: iter(()))).connect()),
                 ("output_schema is a dict or False",
                  lambda: server.tool(raw, output_schema=True)),
                 ("two parameters", server.tool, takes_two_contexts),
@@ -5899,7 +5932,7 @@ class Test12Limits(unittest.TestCase):
             for value, count in ((b"[]", 1300), (b"1", 3900), (b'""', 1950),
                                  (b'{"":1}', 780)):
                 for wanted, expected in ((count, "< 1 {}"),
-                                         (count * 1.05, '< 1 -32700 "in memory"')):
+                                         (count * 1.05, '< 1 -32700 "once parsed"')):
                     client.send(nested_line(b"1", b"[],", b"", 1).replace(
                         b"[],0", b"[" + b",".join([value] * int(wanted)) + b"]")
                         + b"\n")
@@ -7040,6 +7073,23 @@ class Test14Client(unittest.TestCase):
             with changing:
                 error = raised(session.client.subscribe, "x://y", timeout=-1)
         self.assertIn("another thread's subscribe", str(error))
+
+    def test_the_timeout_of_a_call_that_a_handler_makes_counts(self):
+        """Fails (it waits for ever) if no timeout counts while a question is open."""
+        def ask(ctx: Context) -> str:
+            return str(ctx.elicit("?", bool).data)
+
+        release = threading.Event()
+        self.addCleanup(release.set)
+        server = server_of(ask)
+        server.add_tool(lambda: release.wait() and "x", name="hang")
+
+        def answer(*question):
+            error = raised(client.call_tool, "hang", timeout=0.05)
+            return isinstance(error, RequestTimeout)
+
+        with Client(server, mode="legacy", elicitation_handler=answer) as client:
+            self.assertEqual(client.call_tool("ask").text, "True")
 
     def test_a_notification_without_a_thread_for_its_handler_is_dropped(self):
         """Fails (the connection is closed) if the error reaches the reader."""
@@ -12434,8 +12484,10 @@ class TestOtherProcesses(unittest.TestCase):
         for returned in None, 0:
             writer = mock.Mock(spec=["write", "flush"])
             writer.write.return_value = returned
-            Server("s").serve(io.BytesIO(raw("1 initialize")), writer)
+            with quiet() as stderr:
+                Server("s").serve(io.BytesIO(raw("1 initialize")), writer)
             self.assertLess(writer.write.call_count, 5)
+            self.assertIn("does not say what it has written", stderr.getvalue())
 
     @needs("asyncio")
     def test_a_loop_that_fails_again_and_again_is_given_up(self):

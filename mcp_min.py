@@ -1592,7 +1592,7 @@ class Outbox:
 
         The caller holds Connection.lock, and may put one line, however long.
         """
-        if self._may_block and self.size > HIGH_WATER_BYTES:
+        if self._may_block:
             self._room.wait_for(lambda: self.size <= HIGH_WATER_BYTES
                                 or self._connection.closed)
 
@@ -1603,8 +1603,9 @@ class Outbox:
 
     def release(self, size: int) -> None:
         """These bytes are written, or dropped.  The caller holds Connection.lock."""
+        if self.size > HIGH_WATER_BYTES:  # somebody may wait for room
+            self._room.notify_all()
         self.size -= size
-        self._room.notify_all()
 
     def flush(self, may_block: bool = True, wait: bool = False) -> None:
         """Write what is queued.
@@ -1787,7 +1788,7 @@ class IncomingRequest:
             text = f"The result is not JSON: {text:.200}"
             return self.refuse(McpError(INTERNAL_ERROR, text))
         with connection.lock:
-            if not self.on_reader:
+            if connection.outbox.size > HIGH_WATER_BYTES and not self.on_reader:
                 connection.outbox.wait_for_room()
             if not connection.incoming.take(self):
                 return
@@ -3327,6 +3328,7 @@ class ServerConnection(Connection):
         super().__init__(session, reader, writer, **how)
         self.reads_file = not can_hang_up(reader)
         if self.reads_file:
+            self._lines = self._when_there_is_room(self._lines)
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
@@ -3339,12 +3341,16 @@ class ServerConnection(Connection):
             self.why_closed = "the client has left over 64 MiB unread"
         self.close()  # nobody is there to be answered
 
-    def next_line(self) -> Line | None:
-        if self.reads_file:  # it can wait until there is room for its next line
+    def _when_there_is_room(self, lines: Iterator[Line]) -> Iterator[Line]:
+        """The lines of a file, which can wait."""
+        while True:
             with self.lock:
                 self.handler_ended.wait_for(
                     lambda: self.closed or self.incoming.has_room())
-        return super().next_line()
+            line = next(lines, None)
+            if line is None:
+                return
+            yield line
 
     def hand_over(self, request: IncomingRequest) -> bool:
         """The handler of this request is about to wait: let another thread read.
@@ -7237,7 +7243,6 @@ class RequestPeer(Peer):
         self.settings = settings
         self._answers: Json = {}  # requestState holds these two
         self.steps: Json = {}
-        self.unwound: Unwind | None = None  # which a handler may have swallowed
 
     def validate(self, request: ServedRequest) -> None:
         meta = request.params["_meta"]
@@ -7350,13 +7355,11 @@ class RequestPeer(Peer):
                     requests[key] = {"method": question.method,
                                      "params": question.params}
         except McpError as error:
-            self.unwound = Unwind(Outcome(None, error))
-            raise self.unwound from None
+            raise Unwind(Outcome(None, error)) from None
         if requests:
             result = {"resultType": "input_required", "inputRequests": requests}
             result["requestState"] = self._signed()
-            self.unwound = Unwind(Outcome(result))
-            raise self.unwound
+            raise Unwind(Outcome(result))
         return answers
 
 
@@ -7425,14 +7428,6 @@ class StatelessSession(BaseServerSession):
                                  "a client of earlier revisions sends `initialize`",
                                  "_meta", "missing")
         return super().peer_of(request)
-
-    def call(self, handling: Handling, *args: Any, **how: Any) -> Any:
-        try:
-            return super().call(handling, *args, **how)
-        finally:
-            unwound = getattr(handling.peer, "unwound", None)
-            if unwound and not isinstance(sys.exc_info()[1], (Stopped, Unwind)):
-                raise unwound  # swallowed by asyncio.gather(return_exceptions=True)
 
     def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
@@ -9194,6 +9189,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     _is_async = True
     _may_block = False  # on the loop's thread
+    _unwound: Unwind | None = None  # raised by a question
 
     def __class_getitem__(cls, item: object) -> type[AsyncContext]:
         return cls
@@ -9217,7 +9213,11 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
     async def _ask(self, questions: dict[str, Question[Any]],
                    timeout: float | None) -> Json:
         peer, request = self._peer, self._request
-        answers = peer.answers_to(request, questions)
+        try:
+            answers = peer.answers_to(request, questions)
+        except Unwind as unwind:
+            self._unwound = unwind
+            raise
         if answers is None:
             answers = {}
             with peer.asked(request, questions, timeout, may_block=False) as sent:
@@ -9535,7 +9535,14 @@ class AsyncSession(BaseServerSession):
     lifespan: AsyncRuntime
 
     def await_value(self, value: Any, handling: Handling) -> Any:
-        return self.lifespan.run(value, handling.request)
+        context = handling.context(is_async=True)
+        try:
+            return self.lifespan.run(value, handling.request)
+        finally:
+            # A handler may not go on, though asyncio.gather kept what ends it.
+            error = sys.exc_info()[1]
+            if context._unwound and not isinstance(error, (Stopped, Unwind)):
+                raise context._unwound
 
 
 class AsyncServer(BaseServer):

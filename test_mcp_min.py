@@ -5026,6 +5026,7 @@ class Test11Questions(unittest.TestCase):
             client.call_tool("ask")
         self.assertEqual(len(asked), len(accepted))
 
+    @needs("asyncio")
     @both_eras
     def test_questions_at_once_are_answered_though_gather_keeps_their_exceptions(
             self, era):
@@ -5038,6 +5039,7 @@ class Test11Questions(unittest.TestCase):
                     elicitation_handler=lambda *_: True) as client:
             self.assertEqual(client.call_tool("ask").data, [True, True])
 
+    @needs("asyncio")
     @both_eras
     def test_what_once_returns_may_be_changed(self, era):
         def ask(ctx: Context) -> list:
@@ -5057,6 +5059,7 @@ class Test11Questions(unittest.TestCase):
             for name in "ask", "ask_later":
                 self.assertEqual(client.call_tool(name).data, [1, 2, 1])
 
+    @needs("asyncio")
     def test_a_cancellation_that_comes_with_the_answer_is_not_lost(self):
         """Looks inside: both must come between two steps of the loop."""
         async def main():
@@ -7064,14 +7067,17 @@ class Test14Client(unittest.TestCase):
         self.assertEqual(len(written), 1)
 
     def test_max_timeout_is_the_limit_of_connecting_too(self):
-        """And a negative timeout is no time.  Fails (it waits for ever) if not."""
         echo = "import sys; sys.stdin.read()"
         client = Client([sys.executable, "-c", echo], timeout=None, max_timeout=0.1)
         self.assertIn("connecting took over 0.1 s", str(raised(client.connect)))
+
+    @needs("more")
+    def test_a_negative_timeout_waits_for_no_other_subscription(self):
+        """Fails (it waits for ever) if the lock takes -1 for no limit."""
         with self.session as session:
-            changing = session.client._session.subscriptions.changing
-            with changing:
-                error = raised(session.client.subscribe, "x://y", timeout=-1)
+            subscribe = session.client.subscribe
+            with session.client._session.subscriptions.changing:
+                [error] = together(lambda: raised(subscribe, "x://y", timeout=-1))
         self.assertIn("another thread's subscribe", str(error))
 
     def test_the_timeout_of_a_call_that_a_handler_makes_counts(self):
@@ -10638,7 +10644,7 @@ class TestRaces(unittest.TestCase):
         switching.__enter__()
         self.addCleanup(switching.__exit__, None, None, None)
 
-    @needs("stateless")
+    @needs("stateless", "more")
     def test_no_notification_is_lost_while_a_stream_replaces_another(self):
         """Fails (some are lost) if one is sent to the old stream after the new one was
         acknowledged."""

@@ -232,8 +232,9 @@ Limits on what a client can make a server (part II) hold or do:
                                  (40 bytes for a bracket, comma or colon, 20 for a
                                  quote): two million numbers
     requests in flight           1,000; or 16 MiB, which the last one may exceed.  The
-                                 bytes of each count until its handler returns, also
-                                 if cancelled; one of a batch counts as the whole batch
+                                 bytes of each, and of the largest answer to one of its
+                                 questions, count until its handler returns, also if
+                                 cancelled; one of a batch counts as the whole batch
     `initialize`                 1 MiB
     ids and progress tokens      65,536 characters
     messages of a batch          100, and 16 MiB of responses
@@ -3204,12 +3205,13 @@ def stop_at_signals() -> Iterator[None]:
 class ServedRequest(IncomingRequest):
     """A request of a client.
 
-    peer: the client as of the request's arrival.  token: its progress token,
-    or None.
+    peer: the client as of the request's arrival.  token: its progress token, or None.
+    answer_cost: what the largest answer to a question of its handler is charged.
     """
 
     connection: ServerConnection
     where = "and is still at"  # how a report says where its handler is
+    answer_cost = 0
     _progress = float("-inf")
 
     def __init__(self, *args: Any) -> None:
@@ -3583,7 +3585,10 @@ class Peer:
 
 
 class AskedRequest(OutgoingRequest):
-    """A question.  Its answer is charged to the request whose handler asks."""
+    """A question.  Its answer is charged to the request whose handler asks.
+
+    Of several only the largest is: a handler that asks often keeps few of the answers.
+    """
 
     def __init__(self, request: ServedRequest, method: str, timeout: float) -> None:
         super().__init__(request.connection, method, timeout,
@@ -3594,8 +3599,10 @@ class AskedRequest(OutgoingRequest):
         incoming, request = self.connection.incoming, self._request
         with self.connection.lock:
             has_room = incoming.bytes - request.cost <= MAX_BACKLOG_BYTES
-            if has_room and incoming.has(request):
-                request.charge(cost)
+            more = cost - request.answer_cost
+            if has_room and more > 0 and incoming.has(request):
+                request.charge(more)
+                request.answer_cost = cost
         if not has_room:
             error = McpError(INTERNAL_ERROR, "No room for the answer: "
                              f"{MAX_BACKLOG_BYTES} bytes of requests are in flight")

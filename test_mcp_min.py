@@ -2121,6 +2121,28 @@ class Test7Amounts(unittest.TestCase):
                 > $e {"action": "accept", "content": {"value": true}}   < 3 = "True"
                 """, large="x" * 20000)
 
+    def test_of_the_answers_to_a_request_the_largest_is_charged(self):
+        """A handler that asks often keeps few.  Fails (the second call is refused) if
+        all are charged while it runs."""
+        def ask(ctx: Context) -> str:
+            ctx.elicit("first?", bool)
+            ctx.elicit("second?", bool)
+            return str(ctx.elicit("third?", bool).data)
+
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
+            play(server_of(ask), """
+                > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
+                > 1 call ask      < $a elicitation/create {"message": "first?"}
+                > $a {"action": "accept", "content": {"value": true, "x": "$large"}}
+                < $b elicitation/create {"message": "second?"}
+                > $b {"action": "accept", "content": {"value": true, "x": "$large"}}
+                < $c elicitation/create {"message": "third?"}
+                > 2 call ask      < $d elicitation/create {"message": "first?"}
+                > $c {"action": "accept", "content": {"value": true}}   < 1 = "True"
+                > notifications/cancelled {"requestId": 2}
+                < notifications/cancelled {"requestId": "$d"}
+                """, large="x" * 5000)
+
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         play(lab(), """
             > {"id": "$fits", "method": "ping"}   < $fits {}

@@ -234,13 +234,14 @@ Limits on what a client can make a server (part II) hold or do:
     requests in flight           1,000; or 16 MiB, which the last one may exceed.  The
                                  bytes of each, and of the largest answer to one of its
                                  questions, count until its handler returns, also if
-                                 cancelled; one of a batch counts as the whole batch
+                                 cancelled; one of a batch counts as the whole batch.
+                                 How many answers a handler keeps is its own choice
     `initialize`                 1 MiB
     ids and progress tokens      65,536 characters
     messages of a batch          100, and 16 MiB of responses
     notifications that wait      16 MiB; more are dropped
-    output that nobody reads     handlers wait from 1 MiB on; with over 64 MiB, as of
-                                 pings, the connection is closed
+    output that nobody reads     handlers wait from 1 MiB on, each with its result; with
+                                 over 64 MiB more, as of pings, we close
     validation of arguments      500,000 steps: about a second
     a validation message         2,000 characters; 20 problems are listed
     URIs that match templates    1,000 characters
@@ -1583,19 +1584,22 @@ class Outbox:
         """Queue a line for the next `flush`.  The caller holds Connection.lock."""
         if self._connection.closed:
             return
-        if self.size > MAX_UNREAD_BYTES:
+        if len(self._queue) > MAX_UNREAD_BYTES:
             self._broken = True
         self._queue += line
         self.size += len(line)
 
+    def is_crowded(self) -> bool:
+        """True if a handler that sends has to wait for the peer to read."""
+        return self.size > HIGH_WATER_BYTES and not self._connection.closed
+
     def wait_for_room(self) -> None:
-        """Wait until the peer has read, if senders may block.
+        """Wait until it is not crowded, if senders may block.
 
         The caller holds Connection.lock, and may put one line, however long.
         """
         if self._may_block:
-            self._room.wait_for(lambda: self.size <= HIGH_WATER_BYTES
-                                or self._connection.closed)
+            self._room.wait_for(lambda: not self.is_crowded())
 
     def take(self) -> bytearray:
         """Take what is queued.  The caller holds Connection.lock."""
@@ -1634,7 +1638,7 @@ class Outbox:
                 start_thread("mcp closing", self._connection.close)
             raise
         if self._broken:
-            self._connection.output_failed(self.size > MAX_UNREAD_BYTES)
+            self._connection.output_failed(len(self._queue) > MAX_UNREAD_BYTES)
 
     def wait_until_written(self, seconds: float) -> None:
         """Wait until all that is queued now is written, or the time is up."""
@@ -2246,7 +2250,8 @@ class Connection:
         if request:
             if not too_large:
                 error = invalid_response(error.message)
-            request.end(Outcome(None, error))
+            # Its traceback would keep the line in memory.
+            request.end(Outcome(None, error.with_traceback(None)))
         elif is_response and may_have_id:  # to nothing that is known
             self.session.handle_stray_line(line)
         else:
@@ -3232,7 +3237,7 @@ class ServedRequest(IncomingRequest):
 
     def flush(self, may_block: bool) -> None:
         outbox = self.connection.outbox
-        outbox.flush(may_block, may_block and outbox.size > HIGH_WATER_BYTES)
+        outbox.flush(may_block, may_block and outbox.is_crowded())
 
     def forget(self, hook: Job) -> None:
         """Do not call this hook any more."""
@@ -3599,15 +3604,17 @@ class AskedRequest(OutgoingRequest):
         incoming, request = self.connection.incoming, self._request
         with self.connection.lock:
             has_room = incoming.bytes - request.cost <= MAX_BACKLOG_BYTES
+            is_wanted = has_room and incoming.has(request)
             more = cost - request.answer_cost
-            if has_room and more > 0 and incoming.has(request):
+            if is_wanted and more > 0:
                 request.charge(more)
                 request.answer_cost = cost
-        if not has_room:
-            error = McpError(INTERNAL_ERROR, "No room for the answer: "
-                             f"{MAX_BACKLOG_BYTES} bytes of requests are in flight")
-            return self.end(Outcome(None, error))
-        super().respond(message, size)
+        if is_wanted:
+            return super().respond(message, size)
+        # Not raised here: its traceback would keep the answer in memory.
+        self.end(Outcome(None, McpError(
+            INTERNAL_ERROR, "The answer was refused: the request has been answered, or "
+            f"{MAX_BACKLOG_BYTES} bytes of others are in flight")))
 
 
 def with_meta(message: Json, more: Json) -> Json:
@@ -4472,13 +4479,14 @@ class Handling:
             self.steps = peer.steps
         self._numbers = itertools.count(1)    # of questions without a key
         self._asked: dict[str, Any] = {}      # questions, by key
-        self._contexts: dict[bool, Any] = {}  # by is_async
+        self.contexts: dict[bool, Any] = {}   # by is_async
 
     def context(self, is_async: bool) -> Any:
         """The context of its handlers that are `async def`, or that are not."""
-        if is_async not in self._contexts:
-            self._contexts[is_async] = self.session.contexts[is_async](self)
-        return self._contexts[is_async]
+        context = self.contexts.get(is_async)
+        if context is None:
+            context = self.contexts[is_async] = self.session.contexts[is_async](self)
+        return context
 
     def check_cancelled(self) -> None:
         if self.request and self.request.cancelled:
@@ -5365,12 +5373,15 @@ class BaseServerSession(Session):
             member(params, "_meta", dict)
         peer = self.peer_of(request)
         peer.validate(request)
+        handling = Handling(self, peer, request)
         try:
-            result = self.dispatch(Handling(self, peer, request), params)
+            result = self.dispatch(handling, params)
         except McpError as error:
             raise peer.translate(error) from None
         except Unwind as unwind:
             result = unwind.outcome()  # its error already has this revision's code
+        finally:
+            handling.contexts.clear()  # a cycle would keep the request in memory
         if result is NO_RESPONSE_YET:
             return result
         return peer.finalize(request.method, result)
@@ -8548,7 +8559,7 @@ FORMATS: Any = {  # by the names of classes, which need not be imported
 }
 ITERATED: Any = (abc.Set, abc.Sequence, abc.MappingView, abc.Iterator)
 MAX_EQUAL_HASHES = 100  # of the items of a set, or the keys of a dict
-MAX_DECIMAL = 400       # digits of a Decimal, or zeros before or behind them
+MAX_DECIMAL = 400       # digits of a Decimal, and its exponent, together
 
 
 def format_of(cls: Any) -> Json | None:
@@ -8567,6 +8578,8 @@ def parse_format(cls: Any, value: Any) -> Any:
     if issubclass(cls, bytes):
         return from_base64(text)
     if hasattr(cls, "is_finite"):  # Decimal
+        if len(text) > 2 * MAX_DECIMAL:
+            raise ValueError("too many digits")
         number = cls(text)
         digits = abs(number.adjusted()) + len(number.as_tuple().digits)
         if not number.is_finite() or digits > MAX_DECIMAL:
@@ -9196,14 +9209,14 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     _is_async = True
     _may_block = False  # on the loop's thread
-    _unwound: Unwind | None = None  # raised by a question
+    _unwound: Outcome[Any] | None = None  # of a question that raised Unwind
 
     def __class_getitem__(cls, item: object) -> type[AsyncContext]:
         return cls
 
     def _sent(self) -> Awaitable[None]:
         outbox = self._peer.connection.outbox
-        return Sent(outbox) if outbox.size > HIGH_WATER_BYTES else DONE
+        return Sent(outbox) if outbox.is_crowded() else DONE
 
     async def wait(self, seconds: float) -> None:
         """Sleep; the task is cancelled as soon as the request is."""
@@ -9223,7 +9236,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
         try:
             answers = peer.answers_to(request, questions)
         except Unwind as unwind:
-            self._unwound = unwind
+            self._unwound = unwind.outcome
             raise
         if answers is None:
             answers = {}
@@ -9306,7 +9319,7 @@ async def room_in(outbox: Outbox) -> None:
     """Wait until the outbox is no longer crowded, or the connection is closed."""
     import asyncio
 
-    while outbox.size > HIGH_WATER_BYTES:
+    while outbox.is_crowded():
         await asyncio.sleep(0.005)
 
 
@@ -9549,7 +9562,7 @@ class AsyncSession(BaseServerSession):
             # A handler may not go on, though asyncio.gather kept what ends it.
             error = sys.exc_info()[1]
             if context._unwound and not isinstance(error, (Stopped, Unwind)):
-                raise context._unwound
+                raise Unwind(context._unwound)
 
 
 class AsyncServer(BaseServer):
@@ -10315,8 +10328,8 @@ class Context(
     `client_capabilities`.  `key` names a question within its request, by default its
     method and a number.
 
-    Where handlers run on a host's main loop, a question blocks that loop.
-    (chapter: inside)
+    Where handlers run on a host's main loop, a question blocks that loop, as does a
+    message that the client does not read.  (chapter: inside)
 
     The client gets the texts of exceptions, not tracebacks; with `mask_errors`, only
     those of ToolError and McpError, and the problems of arguments.

@@ -58,6 +58,7 @@ import typing
 import unittest
 import uuid
 import warnings
+import weakref
 import zipfile
 from collections.abc import Iterable, Mapping
 from typing import (
@@ -2113,7 +2114,7 @@ class Test7Amounts(unittest.TestCase):
                 > $a {"action": "accept", "content": {"value": true, "x": "$large"}}
                 < $b elicitation/create {"message": "second?"}
                 > $c {"action": "accept", "content": {"value": true, "x": "$large"}}
-                < 2 -32603 "No room for the answer: 10000 bytes"
+                < 2 -32603 "or 10000 bytes of others are in flight"
                 > $b {"action": "accept", "content": {"value": true}}   < 1 = "True"
                 > 3 call ask      < $d elicitation/create {"message": "first?"}
                 > $d {"action": "accept", "content": {"value": true, "x": "$large"}}
@@ -2142,6 +2143,62 @@ class Test7Amounts(unittest.TestCase):
                 > notifications/cancelled {"requestId": 2}
                 < notifications/cancelled {"requestId": "$d"}
                 """, large="x" * 5000)
+
+    def test_an_answer_that_comes_after_the_response_is_refused(self):
+        """Fails (it is taken, and charged to nobody) if only the room is looked at."""
+        def ask(ctx: Context) -> str:
+            thread = threading.Thread(target=lambda: errors.append(
+                raised(ctx.elicit, "?", bool)))
+            threads.append(thread)
+            thread.start()
+            return asked.wait() and "x"
+
+        threads, errors, asked = [], [], gate("asked")
+        play(server_of(ask), """
+            > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
+            > 1 call ask    < $a elicitation/create {}
+            ! asked         < 1 {}
+            > $a {"action": "accept", "content": {"value": true}}
+            ! refused
+            """, asked=asked.set, refused=lambda: wait_until(lambda: errors))
+        self.assertIn("the request has been answered", str(errors[0]))
+        threads[0].join(PATIENCE)
+
+    @unittest.skipIf(sys.implementation.name == "pypy", "it counts no references")
+    @needs("asyncio")
+    def test_a_request_is_freed_when_it_has_been_answered(self):
+        """Fails (it waits for the collector of cycles) if contexts keep each other."""
+        def plain(x: str, ctx: Context) -> str:
+            kept.append(weakref.ref(ctx))
+            return "x"
+
+        async def later(x: str, ctx: AsyncContext) -> str:
+            kept.append(weakref.ref(ctx))
+            return "x"
+
+        kept = []
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        play(server_of(plain, later), """
+            > 1 call plain {"x": "y"}   < 1 {}
+            > 2 call later {"x": "y"}   < 2 {}
+            """, era="legacy")
+        wait_until(lambda: [one() for one in kept] == [None] * 2, "both are freed")
+
+    def test_a_line_being_written_does_not_count_as_unread(self):
+        """Fails (the connection is closed) if it counts like what waits behind it."""
+        server = server_of(drain_seconds=PATIENCE)
+        server.add_tool(lambda: "x" * 300_000, name="large")
+        with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 100_000), (
+                wire(server, unread=True)) as client:
+            client.say("0 initialize")
+            client.say("1 call large")
+            time.sleep(0.1)  # for its writing to begin
+            client.say("2 ping")
+            client.say("3 ping")
+            ids = {received.get("id") for received in client.hang_up()}
+        self.assertEqual(ids, {0, 1, 2, 3})
 
     def test_an_id_or_a_token_over_64_kib_is_invalid(self):
         play(lab(), """

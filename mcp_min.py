@@ -6232,7 +6232,9 @@ class Settings:
             self.timeout = INFINITE
         if self.max_timeout is None:
             self.max_timeout = INFINITE
-        self.connect_timeout = min(self.timeout, self.max_timeout)
+        self.connect_timeout = self.timeout
+        if self.timeout == INFINITE:
+            self.connect_timeout = self.max_timeout
         self.client_info = self.client_info or {
             "name": "mcp_min", "version": __version__}
         require_sync(sampling_handler, elicitation_handler, url_handler,

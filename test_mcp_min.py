@@ -7145,7 +7145,7 @@ class Test14Client(unittest.TestCase):
                           str(raised(client.connect)))
         self.assertEqual(len(written), 1)
 
-    def test_max_timeout_is_the_limit_of_connecting_too(self):
+    def test_without_a_timeout_max_timeout_limits_connecting(self):
         echo = "import sys; sys.stdin.read()"
         client = Client([sys.executable, "-c", echo], timeout=None, max_timeout=0.1)
         self.assertIn("connecting took over 0.1 s", str(raised(client.connect)))

@@ -1630,7 +1630,8 @@ class Outbox:
                 finally:
                     self.writing.release()
                 if not written:
-                    return self._write_later()
+                    self._write_later()
+                    break
         except BaseException:
             # After Ctrl-C we cannot tell whether this thread holds the lock: close.
             if self._broken or self.writing.locked():

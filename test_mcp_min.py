@@ -2383,6 +2383,20 @@ class Test7Amounts(unittest.TestCase):
             os.close(client_reads)
         self.assertIn("the client has left over", stderr.getvalue())
 
+    def test_a_writer_thread_that_gets_no_time_does_not_lift_the_limit(self):
+        """Fails (the queue grows to the end of the input) if only a thread that finds
+        another one writing looks at what is unread."""
+        reads, writes = os.pipe()
+        lines = iter([raw("0 initialize"), *[
+            raw('"%d%s" ping' % (n, "x" * 60000)) for n in range(100)]])
+        reader = mock.Mock(spec=["read1"], read1=lambda size: next(lines, b""))
+        with open(reads, "rb", 0), open(writes, "wb", 0) as writer, mock.patch.object(
+                mcp_min, "MAX_UNREAD_BYTES", 1 << 20), mock.patch.object(
+                mcp_min.Outbox, "_write_later", lambda outbox: None), (
+                quiet()) as stderr:
+            Server("s", drain_seconds=0).serve(reader, writer)
+        self.assertIn("the client has left over", stderr.getvalue())
+
     def test_a_client_that_reads_slowly_gets_every_result(self):
         """Fails (the connection is closed) if handlers queue results without limit."""
         def big() -> str:

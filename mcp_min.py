@@ -5328,9 +5328,9 @@ class BaseServerSession(Session):
         self.registry.forget(self.peer)
 
     def on_close(self) -> None:
-        self.inbox.finish(lambda: None)  # for `run` to end
         if self.connection.why_closed:
             warn(f"mcp_min: connection closed: {self.connection.why_closed}\n")
+        self.inbox.finish(lambda: None)  # for `run` to end, and perhaps the process
 
     def on_end(self) -> None:
         """There is no stream to end."""

@@ -2188,13 +2188,20 @@ class Test7Amounts(unittest.TestCase):
 
     def test_a_line_being_written_does_not_count_as_unread(self):
         """Fails (the connection is closed) if it counts like what waits behind it."""
+        def write(outbox, data):
+            if len(data) > 100_000:
+                begun.set()
+            really_write(outbox, data)
+
+        begun, really_write = threading.Event(), mcp_min.Outbox._write
         server = server_of(drain_seconds=PATIENCE)
         server.add_tool(lambda: "x" * 300_000, name="large")
         with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 100_000), (
+                mock.patch.object(mcp_min.Outbox, "_write", write)), (
                 wire(server, unread=True)) as client:
             client.say("0 initialize")
             client.say("1 call large")
-            time.sleep(0.1)  # for its writing to begin
+            begun.wait(PATIENCE)
             client.say("2 ping")
             client.say("3 ping")
             ids = {received.get("id") for received in client.hang_up()}

@@ -4465,16 +4465,14 @@ warn_once = lru_cache(maxsize=1000)(warn)
 
 
 class Handling:
-    """A request, or a notification, while its handlers run: what their contexts share.
+    """A request while its handlers run: what their contexts share.
 
-    request: None for a notification.  steps: the results of `once`; the peer keeps them
-    where the handler runs again.
+    steps: the results of `once`; the peer keeps them where the handler runs again.
     """
 
     def __init__(self, session: BaseServerSession, peer: Peer,
-                 request: ServedRequest | None = None) -> None:
-        self.session, self.peer = session, peer
-        self.request: Any = request
+                 request: ServedRequest) -> None:
+        self.session, self.peer, self.request = session, peer, request
         self.steps: Json = {}
         if peer.steps is not None:
             self.steps = peer.steps
@@ -4490,20 +4488,18 @@ class Handling:
         return context
 
     def check_cancelled(self) -> None:
-        if self.request and self.request.cancelled:
+        if self.request.cancelled:
             raise Cancelled()
 
     def key_of(self, question: Question[Any], key: str | None) -> str:
         """The key of a new question, by default its method and a number."""
         self.check_cancelled()
-        if self.request is None:
-            raise McpError(INVALID_REQUEST, "A notification cannot ask the client")
         connection = self.session.connection
         with connection.lock:
             is_open = connection.incoming.has(self.request)
         if not is_open:
-            raise McpError(INVALID_REQUEST, "The request has been answered: its "
-                           "context can no longer ask the client")
+            raise McpError(INVALID_REQUEST, "The client cannot be asked: the request "
+                           "has been answered, or it is a notification")
         key = key or f"{question.method}-{next(self._numbers)}"
         # In one step, because several threads may ask at once.
         if self._asked.setdefault(key, question) is not question:
@@ -4563,12 +4559,12 @@ class BaseContext(ByChapters, Generic[SentT]):
     @property
     def request_id(self) -> int | str | None:
         """The id of the request, as received; None for a notification."""
-        return self._request.id if self._request else None
+        return self._request.id
 
     @property
     def meta(self) -> Json:
         """The `_meta` of the request, as received."""
-        return as_object(self._request and self._request.params.get("_meta"))
+        return as_object(self._request.params.get("_meta"))
 
     @property
     def client_info(self) -> Json:
@@ -4595,12 +4591,12 @@ class BaseContext(ByChapters, Generic[SentT]):
     @property
     def cancelled(self) -> bool:
         """True once the request was cancelled, or the connection has been closed."""
-        return bool(self._request and self._request.cancelled)
+        return self._request.cancelled
 
     @property
     def cancel_reason(self) -> str | None:
         """The reason that the client gave for the cancellation, or None."""
-        return self._request.cancel_reason if self._request else None
+        return self._request.cancel_reason
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the request was cancelled, or the client is gone."""
@@ -4619,8 +4615,7 @@ class BaseContext(ByChapters, Generic[SentT]):
         Progress that does not increase is not sent (basic/utilities/progress).
         """
         self.check_cancelled()
-        if self._request:
-            self._request.report_progress(progress, total, message, self._may_block)
+        self._request.report_progress(progress, total, message, self._may_block)
         return self._sent()
 
     def track(self, iterable: Iterable[T], total: float | None = None,
@@ -4668,11 +4663,7 @@ class BaseContext(ByChapters, Generic[SentT]):
     def notify(self, method: str, params: Json | None = None) -> SentT:
         """Send any notification, unless the request has been answered."""
         self.check_cancelled()
-        if self._request:
-            self._request.notify(method, params or {}, self._may_block)
-        else:
-            self._peer.queue(method, params or {})
-            self._peer.flush()
+        self._request.notify(method, params or {}, self._may_block)
         return self._sent()
 
 
@@ -4688,12 +4679,10 @@ class HandlerContext(BaseContext[None]):
     def wait(self, seconds: float) -> None:
         """Sleep; raise Cancelled as soon as the request is cancelled."""
         request, cancelled = self._request, threading.Event()
-        if request:
-            request.connection.hand_over(request)
-            request.on_cancel(cancelled.set)
+        request.connection.hand_over(request)
+        request.on_cancel(cancelled.set)
         cancelled.wait(max(0.0, min(seconds, threading.TIMEOUT_MAX)))
-        if request:
-            request.forget(cancelled.set)
+        request.forget(cancelled.set)
         self.check_cancelled()
 
     def elicit(self, message: str, schema: Any = None, key: str | None = None,
@@ -8942,6 +8931,18 @@ class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
         return data if type(data) is dict else wire_fields(result=data)
 
 
+class OwnNotification(ServedRequest):
+    """A notification, in place of a request: it has no id, and never an answer."""
+
+    def __init__(self, connection: ServerConnection, method: str, params: Json) -> None:
+        message = {"id": None, "method": method, "params": params}
+        super().__init__(connection, message, connection.outbox, 0, False)
+        self.token = None  # its progress is of no request
+
+    def queue(self, method: str, params: Json, progress: float = INFINITE) -> None:
+        self.peer.queue(method, params)
+
+
 class MoreSession(BaseServerSession):
     """Calls the user's middleware, and handlers of notifications."""
 
@@ -8978,7 +8979,8 @@ class MoreSession(BaseServerSession):
         if own is None or not method.startswith("notifications/"):
             return
         if not self.connection.backlog_full():
-            handling = Handling(self, self.peer)
+            request = OwnNotification(self.connection, method, params)
+            handling = Handling(self, self.peer, request)
             job = partial(call_given, handling, own.signature, params)
             self.connection.call_back(job, size + REQUEST_COST)
 
@@ -9649,7 +9651,7 @@ host_thread = threading.local()  # active: a host's, which runs a handler now
 
 
 def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
-                       request: ServedRequest | None) -> Any:
+                       request: ServedRequest) -> Any:
     """Let the host run a handler on a thread of its choice, and wait for it."""
     if getattr(host_thread, "active", False):
         return run()  # it is there
@@ -9659,8 +9661,7 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
     def job() -> None:
         if not claimed.acquire(blocking=False):
             return  # it was cancelled, or the host calls this again
-        if request:
-            request.begin()
+        request.begin()
         pid = os.getpid()
         was_active = getattr(host_thread, "active", False)
         host_thread.active = True
@@ -9669,7 +9670,7 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
         if os.getpid() != pid:
             os._exit(0)  # a child that the handler has forked, without the others
         stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
-        if stop and request:
+        if stop:
             request.connection.close()  # before the worker can answer
         inbox.finish(outcome)
         if stop:
@@ -9679,9 +9680,8 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
         if claimed.acquire(blocking=False):
             inbox.finish(raise_cancelled)
 
-    if request:
-        request.on_cancel(cancel)
-        request.connection.hand_over(request)
+    request.on_cancel(cancel)
+    request.connection.hand_over(request)
     run_handler(job)
     return inbox.wait()
 

@@ -3209,10 +3209,11 @@ def stop_at_signals() -> Iterator[None]:
 
 
 class ServedRequest(IncomingRequest):
-    """A request of a client.
+    """A request of a client, and what the contexts of its handlers share.
 
-    peer: the client as of the request's arrival.  token: its progress token, or None.
-    answer_cost: what the largest answer to a question of its handler is charged.
+    peer: the client as of the request's arrival; then as the request sees it.  token:
+    its progress token, or None.  answer_cost: what the largest answer to a question of
+    its handler is charged.  steps: the results of `once`.
     """
 
     connection: ServerConnection
@@ -3222,12 +3223,42 @@ class ServedRequest(IncomingRequest):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.peer: Peer = self.connection.session.peer
+        self.session = self.connection.session
+        self.peer: Peer = self.session.peer
         self.cost += self.peer.cost
         self.token = None
         params = self.params
         if type(params) is dict and type(params.get("_meta")) is dict:
             self.token = valid_id(params["_meta"].get("progressToken"))
+        self.steps: Json = {}
+        self.contexts: dict[bool, Any] = {}   # by is_async
+        self._asked: dict[str, Any] = {}      # questions, by key
+        self._numbers = itertools.count(1)    # of questions without a key
+
+    def context(self, is_async: bool) -> Any:
+        """The context of its handlers that are `async def`, or that are not."""
+        context = self.contexts.get(is_async)
+        if context is None:
+            context = self.contexts[is_async] = self.session.contexts[is_async](self)
+        return context
+
+    def check_cancelled(self) -> None:
+        if self.cancelled:
+            raise Cancelled()
+
+    def key_of(self, question: Question[Any], key: str | None) -> str:
+        """The key of a new question, by default its method and a number."""
+        self.check_cancelled()
+        with self.connection.lock:
+            is_open = self.connection.incoming.has(self)
+        if not is_open:
+            raise McpError(INVALID_REQUEST, "The client cannot be asked: the request "
+                           "has been answered, or it is a notification")
+        key = key or f"{question.method}-{next(self._numbers)}"
+        # In one step, because several threads may ask at once.
+        if self._asked.setdefault(key, question) is not question:
+            raise ValueError(f"asked before in this request: {key}")
+        return key
 
     def end(self) -> None:
         connection = self.connection
@@ -3441,15 +3472,13 @@ class Peer:
     """What a server knows of its client; see Context for the public attributes.
 
     methods: the rows of those that its revision has.  missing_code: of the error for a
-    capability that the client has not declared.  steps: the results that `once` keeps
-    for the handler's next run; None if it runs only once.
+    capability that the client has not declared.
     """
 
     # What a peer of another kind has instead
     methods = METHODS
     missing_code = INVALID_REQUEST
     names_urls = True  # a question with a URL has an id
-    steps: Json | None = None
 
     # Agreed in `initialize`
     version = ""  # the revision
@@ -4464,72 +4493,6 @@ SentT = TypeVar("SentT")  # what a context returns for what it has sent
 warn_once = lru_cache(maxsize=1000)(warn)
 
 
-class Handling:
-    """A request while its handlers run: what their contexts share.
-
-    steps: the results of `once`; the peer keeps them where the handler runs again.
-    """
-
-    def __init__(self, session: BaseServerSession, peer: Peer,
-                 request: ServedRequest) -> None:
-        self.session, self.peer, self.request = session, peer, request
-        self.steps: Json = {}
-        if peer.steps is not None:
-            self.steps = peer.steps
-        self._numbers = itertools.count(1)    # of questions without a key
-        self._asked: dict[str, Any] = {}      # questions, by key
-        self.contexts: dict[bool, Any] = {}   # by is_async
-
-    def context(self, is_async: bool) -> Any:
-        """The context of its handlers that are `async def`, or that are not."""
-        context = self.contexts.get(is_async)
-        if context is None:
-            context = self.contexts[is_async] = self.session.contexts[is_async](self)
-        return context
-
-    def check_cancelled(self) -> None:
-        if self.request.cancelled:
-            raise Cancelled()
-
-    def key_of(self, question: Question[Any], key: str | None) -> str:
-        """The key of a new question, by default its method and a number."""
-        self.check_cancelled()
-        connection = self.session.connection
-        with connection.lock:
-            is_open = connection.incoming.has(self.request)
-        if not is_open:
-            raise McpError(INVALID_REQUEST, "The client cannot be asked: the request "
-                           "has been answered, or it is a notification")
-        key = key or f"{question.method}-{next(self._numbers)}"
-        # In one step, because several threads may ask at once.
-        if self._asked.setdefault(key, question) is not question:
-            raise ValueError(f"asked before in this request: {key}")
-        return key
-
-    def json_of(self, value: Any, source: str) -> Any:
-        """The JSON data of what a handler returned or logs; source: which one.
-
-        Raises:
-            TypeError, ValueError: it has none, and the server has strict_results.
-        """
-        if hasattr(type(value), "__next__"):
-            value = [*value]  # it can be read only once
-        try:
-            return to_json_data(value, strict=True)
-        except (TypeError, ValueError) as error:
-            if self.session.options.strict_results:
-                raise
-            data = to_json_data(value)
-            warn_once(f"mcp_min: {source}: {error}; sent as text, or NaN as null\n")
-            return data
-
-    def text_for(self, value: Any, source: str) -> str:
-        """A text as it is, and other values as JSON."""
-        if is_text(value):
-            return str(value)
-        return write_json(self.json_of(value, source))
-
-
 def write_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False, allow_nan=False)
 
@@ -4551,10 +4514,10 @@ class BaseContext(ByChapters, Generic[SentT]):
     _ask: Any  # ask several questions, and wait, each context in its way
     _ask_one: Any
 
-    def __init__(self, handling: Handling) -> None:
-        self.server = handling.session.server
-        self._handling, self._session = handling, handling.session
-        self._request, self._peer = handling.request, handling.peer
+    def __init__(self, request: ServedRequest) -> None:
+        self.server = request.session.server
+        self._request, self._session, self._peer = (
+            request, request.session, request.peer)
 
     @property
     def request_id(self) -> int | str | None:
@@ -4600,7 +4563,7 @@ class BaseContext(ByChapters, Generic[SentT]):
 
     def check_cancelled(self) -> None:
         """Raise Cancelled if the request was cancelled, or the client is gone."""
-        self._handling.check_cancelled()
+        self._request.check_cancelled()
 
     # -- reports and messages
 
@@ -4645,7 +4608,7 @@ class BaseContext(ByChapters, Generic[SentT]):
         check_choice("level", level, LEVELS)
         if not self._peer.logs(level):
             return self._sent()
-        data = self._handling.json_of(data, "a log message")
+        data = self._session.json_of(data, "a log message")
         params = {"level": level, "data": data}
         if logger_name is not None:
             params["logger"] = logger_name
@@ -4736,7 +4699,7 @@ class HandlerContext(BaseContext[None]):
 
     def _ask_one(self, question: Question[T], key: str | None,
                  timeout: float | None) -> T:
-        key = self._handling.key_of(question, key)
+        key = self._request.key_of(question, key)
         answer: T = self._ask({key: question}, timeout)[key]
         return answer
 
@@ -4748,14 +4711,14 @@ class HandlerContext(BaseContext[None]):
         step at once.  TypeError: the result has no JSON form, and so cannot be kept.
         """
         self.check_cancelled()
-        steps = self._handling.steps
+        steps = self._request.steps
         if key not in steps:
             steps[key] = to_json_data(run(), strict=True)
         return to_json_data(steps[key])  # a copy, which the handler may change
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """Read a resource of this server; McpError if there is none with this URI."""
-        return self._session.read(self._handling, uri)
+        return self._session.read(self._request, uri)
 
 
 def message_of(value: object) -> Json:
@@ -5014,12 +4977,12 @@ class ToolEntry(Registration):
         """What a model reads of an exception other than ToolError."""
         return text
 
-    def result(self, value: Any, handling: Handling) -> Json:
+    def result(self, value: Any, session: BaseServerSession) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
         has_schema = self._output.schema is not None
         if not has_schema and is_text(value):
             return text_result(str(value))
-        result = self._result_of(read_result(value), has_schema, handling)
+        result = self._result_of(read_result(value), has_schema, session)
         if has_schema and result["isError"] is not True:
             data = result.get("structuredContent")
             problems = "; ".join(self._output.problems(data))
@@ -5028,21 +4991,22 @@ class ToolEntry(Registration):
                                  f"{problems}; it is: {json.dumps(data)[:500]}")
         return result
 
-    def _result_of(self, value: Any, has_schema: bool, handling: Handling) -> Json:
+    def _result_of(self, value: Any, has_schema: bool,
+                   session: BaseServerSession) -> Json:
         if value is None and not has_schema:
             return ToolResult()
         parts, wraps = listed(value), self._output.wrapped
         if isinstance(value, ToolResult):
             result = {"isError": False, **value}  # clients read it by key
-            data = handling.json_of(value.structured_content, self.key)
+            data = session.json_of(value.structured_content, self.key)
             if data is None or type(data) is dict:
                 wraps = False
         elif any(isinstance(part, Block) for part in parts):
             return ToolResult([part if isinstance(part, Block)
-                               else handling.text_for(part, self.key)
+                               else session.text_for(part, self.key)
                                for part in parts])
         else:
-            data = handling.json_of(value, self.key)
+            data = session.json_of(value, self.key)
             result = text_result(data if is_text(value) else write_json(data))
             if not has_schema and type(data) is not dict:
                 wraps = True
@@ -5107,7 +5071,7 @@ class ResourceEntry(Registration):
                 f"{uri}: its placeholders ({join_first(sorted(variables))}) and the "
                 f"parameters ({join_first(schema['properties'])}) differ")
 
-    def contents(self, value: Any, uri: str, handling: Handling) -> list[Any]:
+    def contents(self, value: Any, uri: str, session: BaseServerSession) -> list[Any]:
         """The contents for what the function returned.
 
         That is text, bytes, data, ResourceContents or a list of those.
@@ -5115,9 +5079,10 @@ class ResourceEntry(Registration):
         parts = listed(value)
         if not any(isinstance(part, ResourceContents) for part in parts):
             parts = [value]  # data may be a list, too
-        return [self._contents(part, uri, handling) for part in parts]
+        return [self._contents(part, uri, session) for part in parts]
 
-    def _contents(self, value: Any, uri: str, handling: Handling) -> ResourceContents:
+    def _contents(self, value: Any, uri: str,
+                  session: BaseServerSession) -> ResourceContents:
         # Its `_meta` as well, as the official SDK does it, because some hosts look only
         # here for what a page may load.
         fields = {key: value for key, value in self.options.items()
@@ -5129,11 +5094,11 @@ class ResourceEntry(Registration):
             return ResourceContents(data=bytes(value), uri=uri, **fields)
         default = "text/plain" if is_text(value) else "application/json"
         fields.setdefault("mimeType", default)
-        text = handling.text_for(value, self.key)
+        text = session.text_for(value, self.key)
         return ResourceContents(text, uri=uri, **fields)
 
 
-MethodHandler = Callable[[Handling, Json], Any]
+MethodHandler = Callable[[ServedRequest, Json], Any]
 CONTEXT_TYPES: list[Any] = []  # that a handler may annotate a parameter with
 
 
@@ -5361,17 +5326,16 @@ class BaseServerSession(Session):
         params: Json = require_type(request.params, dict, "params")
         if "_meta" in params:
             member(params, "_meta", dict)
-        peer = self.peer_of(request)
+        peer = request.peer = self.peer_of(request)
         peer.validate(request)
-        handling = Handling(self, peer, request)
         try:
-            result = self.dispatch(handling, params)
+            result = self.dispatch(request, params)
         except McpError as error:
             raise peer.translate(error) from None
         except Unwind as unwind:
             result = unwind.outcome()  # its error already has this revision's code
         finally:
-            handling.contexts.clear()  # a cycle would keep the request in memory
+            request.contexts.clear()  # a cycle would keep the request in memory
         if result is NO_RESPONSE_YET:
             return result
         return peer.finalize(request.method, result)
@@ -5380,25 +5344,25 @@ class BaseServerSession(Session):
         """The client as a request sees it."""
         return request.peer
 
-    def dispatch(self, handling: Handling, params: Json) -> Any:
+    def dispatch(self, request: ServedRequest, params: Json) -> Any:
         """Call the handler of a request."""
-        method = handling.request.method
+        method = request.method
         handler = METHOD_HANDLERS.get(method) or self.registry.methods[method]
-        return handler(handling, params)
+        return handler(request, params)
 
     # -- calling the functions of users
 
-    def call(self, handling: Handling, signature: Signature, arguments: Json,
+    def call(self, request: ServedRequest, signature: Signature, arguments: Json,
              tool: bool = False) -> Any:
         """Call one with the arguments of a request, and wait for what it returns.
 
         Raises:
             McpError, ToolError: the arguments are invalid.
         """
-        call = self.bound(handling, signature, arguments, tool)
-        return self.run_function(handling, call, signature.on_loop)
+        call = self.bound(request, signature, arguments, tool)
+        return self.run_function(request, call, signature.on_loop)
 
-    def bound(self, handling: Handling, signature: Signature, arguments: Json,
+    def bound(self, request: ServedRequest, signature: Signature, arguments: Json,
               tool: bool = False) -> Callable[[], Any]:
         """A function with its arguments.
 
@@ -5406,14 +5370,14 @@ class BaseServerSession(Session):
         """
         ctx = None
         if signature.context:
-            ctx = handling.context(signature.is_async)
+            ctx = request.context(signature.is_async)
         try:
             kwargs = signature.bind(arguments, tool and self.options.strict_input, ctx)
         except ValidationError as error:
-            raise handling.peer.bad_arguments(error, tool) from None
+            raise request.peer.bad_arguments(error, tool) from None
         return partial(signature.fn, **kwargs)
 
-    def run_function(self, handling: Handling, call: Callable[[], Any],
+    def run_function(self, request: ServedRequest, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
         """Run one, and wait for what it returns.
 
@@ -5421,17 +5385,42 @@ class BaseServerSession(Session):
         """
         value = call()
         if hasattr(value, "__await__"):
-            value = self.await_value(value, handling)
+            value = self.await_value(value, request)
         return value
 
-    def await_value(self, value: Any, handling: Handling) -> Any:
+    def await_value(self, value: Any, request: ServedRequest) -> Any:
         raise TypeError(left_out("async def"))
 
-    def read(self, handling: Handling, uri: str) -> list[Any]:
+    def read(self, request: ServedRequest, uri: str) -> list[Any]:
         """The contents of the resource at a URI."""
         entry, arguments = self.registry.resource_at(uri)
-        value = self.call(handling, entry.signature, arguments)
-        return entry.contents(value, uri, handling)
+        value = self.call(request, entry.signature, arguments)
+        return entry.contents(value, uri, self)
+
+    # -- what handlers return
+
+    def json_of(self, value: Any, source: str) -> Any:
+        """The JSON data of what a handler returned or logs; source: which one.
+
+        Raises:
+            TypeError, ValueError: it has none, and the server has strict_results.
+        """
+        if hasattr(type(value), "__next__"):
+            value = [*value]  # it can be read only once
+        try:
+            return to_json_data(value, strict=True)
+        except (TypeError, ValueError) as error:
+            if self.options.strict_results:
+                raise
+            data = to_json_data(value)
+            warn_once(f"mcp_min: {source}: {error}; sent as text, or NaN as null\n")
+            return data
+
+    def text_for(self, value: Any, source: str) -> str:
+        """A text as it is, and other values as JSON."""
+        if is_text(value):
+            return str(value)
+        return write_json(self.json_of(value, source))
 
 
 # -- the method handlers
@@ -5441,9 +5430,9 @@ MAX_HELLO_BYTES = 1 << 20  # of memory
 
 
 @handles("initialize")
-def handle_initialize(handling: Handling, params: Json) -> Json:
-    session = handling.session
-    size = handling.request.cost - session.peer.cost
+def handle_initialize(request: ServedRequest, params: Json) -> Json:
+    session = request.session
+    size = request.cost - session.peer.cost
     if size > MAX_HELLO_BYTES:
         raise McpError(INVALID_REQUEST, "`initialize` takes over 1 MiB of memory")
     # A new one: what is in flight goes on as the old one has agreed.
@@ -5457,25 +5446,25 @@ def handle_initialize(handling: Handling, params: Json) -> Json:
 
 
 @handles("ping")
-def handle_ping(handling: Handling, params: Json) -> Json:
+def handle_ping(request: ServedRequest, params: Json) -> Json:
     return {}
 
 
 @handles("logging/setLevel")
-def handle_set_level(handling: Handling, params: Json) -> Json:
-    handling.peer.level = require_one_of("level", params.get("level"), LEVELS)
+def handle_set_level(request: ServedRequest, params: Json) -> Json:
+    request.peer.level = require_one_of("level", params.get("level"), LEVELS)
     return {}
 
 
 @handles("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-def handle_list(handling: Handling, params: Json) -> Json:
+def handle_list(request: ServedRequest, params: Json) -> Json:
     """A page of a list (server/utilities/pagination).
 
     A cursor is the key of the last entry of a page, so that other entries can be
     added and removed between two pages.
     """
-    list_key = METHODS[handling.request.method].list_key
-    registry = handling.session.registry
+    list_key = METHODS[request.method].list_key
+    registry = request.session.registry
     with registry.lock:
         entries = dict(registry.lists[list_key])
     keys = [*entries]
@@ -5485,7 +5474,7 @@ def handle_list(handling: Handling, params: Json) -> Json:
             raise invalid_params("Invalid cursor", "cursor",
                                  "not of this list, or no longer")
         keys = keys[keys.index(cursor) + 1:]
-    page = keys[:handling.session.options.page_size]
+    page = keys[:request.session.options.page_size]
     result: Json = {list_key: [{**entries[key].descriptor} for key in page]}
     if len(page) < len(keys):
         result["nextCursor"] = page[-1]
@@ -5493,21 +5482,21 @@ def handle_list(handling: Handling, params: Json) -> Json:
 
 
 @handles("tools/call")
-def handle_tools_call(handling: Handling, params: Json) -> Json:
-    session = handling.session
+def handle_tools_call(request: ServedRequest, params: Json) -> Json:
+    session = request.session
     tool, arguments = entry_named(session, "tools", params)
     known = as_object(tool.signature.schema.get("properties"))
     for name in HOST_ARGUMENTS & arguments.keys() - known.keys():
         arguments = {key: arguments[key] for key in arguments if key != name}
     try:
-        value = session.call(handling, tool.signature, arguments, tool=True)
-        return tool.result(value, handling)  # type: ignore[no-any-return]
+        value = session.call(request, tool.signature, arguments, tool=True)
+        return tool.result(value, session)  # type: ignore[no-any-return]
     except (McpError, Unwind):
         raise
     except ToolError as error:
         return ToolResult(str(error), is_error=True)
     except BaseException as error:  # sys.exit() in a tool must not end the server
-        handling.check_cancelled()  # an error after the cancellation follows from it
+        request.check_cancelled()  # an error after the cancellation follows from it
         if not session.connection.follows_from_end(error):
             log_exception(f"mcp_min: tool {tool.key} failed")
         text = tool.failure(session.error_text(error))
@@ -5515,9 +5504,9 @@ def handle_tools_call(handling: Handling, params: Json) -> Json:
 
 
 @handles("prompts/get")
-def handle_prompts_get(handling: Handling, params: Json) -> Json:
-    prompt, arguments = entry_named(handling.session, "prompts", params)
-    value = handling.session.call(handling, prompt.signature, arguments)
+def handle_prompts_get(request: ServedRequest, params: Json) -> Json:
+    prompt, arguments = entry_named(request.session, "prompts", params)
+    value = request.session.call(request, prompt.signature, arguments)
     return prompt.result(value)  # type: ignore[no-any-return]
 
 
@@ -5534,9 +5523,9 @@ def entry_named(session: BaseServerSession, list_key: str, params: Json,
 
 
 @handles("resources/read")
-def handle_resources_read(handling: Handling, params: Json) -> Json:
+def handle_resources_read(request: ServedRequest, params: Json) -> Json:
     uri = require_type(params.get("uri"), str, "uri")
-    return {"contents": handling.session.read(handling, uri)}
+    return {"contents": request.session.read(request, uri)}
 
 
 # -- the server
@@ -7251,8 +7240,7 @@ class RequestPeer(Peer):
                  settings: StatelessSettings) -> None:
         super().__init__(registry, request.connection)
         self.settings = settings
-        self._answers: Json = {}  # requestState holds these two
-        self.steps: Json = {}
+        self._answers: Json = {}  # of this round and of those before it
 
     def validate(self, request: ServedRequest) -> None:
         meta = request.params["_meta"]
@@ -7270,13 +7258,14 @@ class RequestPeer(Peer):
             self.level = None
         self.check_method(request.method)
         if request.method in ASKING:
-            self._restore(request.method, request.params)
+            self._restore(request)
 
-    def _restore(self, method: str, params: Json) -> None:
+    def _restore(self, request: ServedRequest) -> None:
         """Continue from the state of the last round, with the answers of this one.
 
         Unsolicited answers, which come without a state, are accepted too.
         """
+        params = request.params
         token = params.get("requestState")
         self._answers = member(params, "inputResponses", dict)
         if token is None and not self.client_capabilities:
@@ -7285,20 +7274,20 @@ class RequestPeer(Peer):
         bound = {**params}
         for key in "_meta", "inputResponses", "requestState":
             bound.pop(key, None)
-        whole = [self.registry.info["name"], method, bound]
+        whole = [self.registry.info["name"], request.method, bound]
         self._binding = json.dumps(whole, sort_keys=True)
         if token is not None:
             state = self._verified(str(token))
             self._answers = {**self._answers, **state["answers"]}
-            self.steps = state["steps"]
+            request.steps = state["steps"]
 
     # State passes through the client signed, not encrypted (basic/patterns/mrtr,
     # requirement 4): the client can read it, but neither make nor change it, nor use it
     # for a request other than the one that it is bound to.
 
-    def _signed(self) -> str:
+    def _signed(self, steps: Json) -> str:
         until = time.time() + STATE_SECONDS
-        state = {"answers": self._answers, "steps": self.steps, "until": until}
+        state = {"answers": self._answers, "steps": steps, "until": until}
         body = encode(state).hex()
         return f"{body}.{self._digest(body)}"
 
@@ -7368,7 +7357,7 @@ class RequestPeer(Peer):
             raise Unwind(Outcome(None, error)) from None
         if requests:
             result = {"resultType": "input_required", "inputRequests": requests}
-            result["requestState"] = self._signed()
+            result["requestState"] = self._signed(request.steps)
             raise Unwind(Outcome(result))
         return answers
 
@@ -7483,13 +7472,13 @@ class StatelessServer(BaseServer):
 
 
 @handles("server/discover")
-def handle_discover(handling: Handling, params: Json) -> Json:
-    return handling.peer.describe(params)
+def handle_discover(request: ServedRequest, params: Json) -> Json:
+    return request.peer.describe(params)
 
 
 @handles("subscriptions/listen")
-def handle_listen(handling: Handling, params: Json) -> Any:
-    session, peer, request = handling.session, handling.peer, handling.request
+def handle_listen(request: ServedRequest, params: Json) -> Any:
+    session, peer = request.session, request.peer
     assert isinstance(peer, RequestPeer)
     connection = session.connection
     if request.in_batch:  # the other responses would wait for its end
@@ -7498,7 +7487,7 @@ def handle_listen(handling: Handling, params: Json) -> Any:
     granted = {}
     for key, signature in peer.settings.grants.copy().items():
         if wanted.get(key) is not None:
-            grant = session.bound(handling, signature, {"wanted": wanted[key]})
+            grant = session.bound(request, signature, {"wanted": wanted[key]})
             # A set of many equal hashes would take quadratic time.
             granted[key] = [*grant()][:MAX_REQUESTS]
     stream = ListenStream(peer, request)
@@ -8856,7 +8845,7 @@ class MoreContext(HandlerContext):
         questions = {}
         for key, request in requests.items():
             question = question_of(request, self._peer.version)
-            questions[self._handling.key_of(question, key)] = question
+            questions[self._request.key_of(question, key)] = question
         answers: dict[str, Json] = self._ask(questions, timeout)
         return answers
 
@@ -8907,7 +8896,7 @@ class MoreRegistry(Registry):
                 del self.capabilities[capability]
 
 
-def call_given(handling: Handling, signature: Signature, given: Json) -> Any:
+def call_given(request: ServedRequest, signature: Signature, given: Json) -> Any:
     """Call a function with those values that it has parameters for.
 
     A sole parameter `params` gets all of them.
@@ -8919,15 +8908,15 @@ def call_given(handling: Handling, signature: Signature, given: Json) -> Any:
     for name in names:
         if given.get(name) is not None:
             arguments[name] = given[name]
-    return handling.session.call(handling, signature, arguments)
+    return request.session.call(request, signature, arguments)
 
 
 class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
     """The handler of a method that the user has added."""
 
-    def __call__(self, handling: Handling, params: Json) -> Json:
-        value = call_given(handling, self.signature, params)
-        data = handling.json_of(value, handling.request.method)
+    def __call__(self, request: ServedRequest, params: Json) -> Json:
+        value = call_given(request, self.signature, params)
+        data = request.session.json_of(value, request.method)
         return data if type(data) is dict else wire_fields(result=data)
 
 
@@ -8948,27 +8937,27 @@ class MoreSession(BaseServerSession):
 
     registry: MoreRegistry
 
-    def dispatch(self, handling: Handling, params: Json) -> Any:
+    def dispatch(self, request: ServedRequest, params: Json) -> Any:
         layers = self.registry.middleware
-        if handling.request.on_reader or not layers:
-            return super().dispatch(handling, params)
-        call: Handler = partial(self._call_handler, handling)
+        if request.on_reader or not layers:
+            return super().dispatch(request, params)
+        call: Handler = partial(self._call_handler, request)
         for layer in reversed(layers):
-            call = partial(self._call_layer, handling, layer, call)
+            call = partial(self._call_layer, request, layer, call)
         return call(None, None, params)
 
-    def _call_handler(self, handling: Handling, ctx: object, method: object,
+    def _call_handler(self, request: ServedRequest, ctx: object, method: object,
                       params: Json) -> Any:
-        return super().dispatch(handling, params)
+        return super().dispatch(request, params)
 
-    def _call_layer(self, handling: Handling, layer: Handler, call_next: Handler,
+    def _call_layer(self, request: ServedRequest, layer: Handler, call_next: Handler,
                     ctx: object, method: object, params: Json) -> Json:
         """Call a middleware; ctx and method, as the layer outside passes them, are
         ignored.
         """
-        ctx, method = handling.context(is_async=False), handling.request.method
+        ctx, method = request.context(is_async=False), request.method
         call = partial(layer, ctx, method, params, call_next)
-        result = self.run_function(handling, call)
+        result = self.run_function(request, call)
         if not isinstance(result, dict):
             raise TypeError(f"middleware {name_of(layer)} returned no result")
         return result
@@ -8980,8 +8969,7 @@ class MoreSession(BaseServerSession):
             return
         if not self.connection.backlog_full():
             request = OwnNotification(self.connection, method, params)
-            handling = Handling(self, self.peer, request)
-            job = partial(call_given, handling, own.signature, params)
+            job = partial(call_given, request, own.signature, params)
             self.connection.call_back(job, size + REQUEST_COST)
 
 
@@ -9065,13 +9053,13 @@ class MoreServer(BaseServer):
 
 
 @handles("resources/subscribe", "resources/unsubscribe")
-def handle_subscribe(handling: Handling, params: Json) -> Json:
+def handle_subscribe(request: ServedRequest, params: Json) -> Json:
     uri = require_type(params.get("uri"), str, "uri")
     key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
-    request, subscriptions = handling.request, handling.peer.subscriptions
+    subscriptions = request.peer.subscriptions
     incoming = request.connection.incoming
     wanted = request.method == "resources/subscribe"
-    with handling.session.registry.lock, request.connection.lock:
+    with request.session.registry.lock, request.connection.lock:
         if wanted == (key in subscriptions):
             return {}
         if wanted:
@@ -9085,7 +9073,7 @@ def handle_subscribe(handling: Handling, params: Json) -> Json:
 
 
 @handles("completion/complete")
-def handle_complete(handling: Handling, params: Json) -> Json:
+def handle_complete(request: ServedRequest, params: Json) -> Json:
     ref = member(params, "ref", dict)
     argument = member(params, "argument", dict)
     field = COMPLETABLE[require_one_of("ref.type", ref.get("type"), COMPLETABLE)]
@@ -9093,20 +9081,20 @@ def handle_complete(handling: Handling, params: Json) -> Json:
     name = require_type(argument.get("name"), str, "argument.name")
     value = require_type(argument.get("value"), str, "argument.value")
     context = member(member(params, "context", dict), "arguments", dict)
-    registry: Any = handling.session.registry
+    registry: Any = request.session.registry
     completers, lists = registry.completers, registry.lists
     completer = completers.get((key, name)) or completers.get(FOR_ALL)
     found = None
     if completer:
         given = {"value": value, "context": context, "ref": ref, "argument": argument}
-        found = call_given(handling, completer, given)
+        found = call_given(request, completer, given)
     elif key not in {**lists["prompts"], **lists["resourceTemplates"]}:
         raise invalid_params(f"Unknown prompt or template: {key:.200}",
                              f"ref.{field}", "there is no such prompt or template")
-    return completion_of(handling, found)
+    return completion_of(request.session, found)
 
 
-def completion_of(handling: Handling, found: Any) -> Json:
+def completion_of(session: BaseServerSession, found: Any) -> Json:
     """The result for what a function returned: texts, or a dict of the wire."""
     more: Json = {}
     if found and isinstance(found, dict):
@@ -9114,7 +9102,7 @@ def completion_of(handling: Handling, found: Any) -> Json:
         found = more["values"]
     if is_text(found):
         found = [found]
-    texts = [handling.text_for(value, "a completion") for value in found or ()]
+    texts = [session.text_for(value, "a completion") for value in found or ()]
     has_more = len(texts) > MAX_COMPLETIONS
     completion = {"total": len(texts), "hasMore": has_more, **more}
     completion["values"] = texts[:MAX_COMPLETIONS]
@@ -9252,14 +9240,14 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def _ask_one(self, question: Question[T], key: str | None,
                        timeout: float | None) -> T:
-        key = self._handling.key_of(question, key)
+        key = self._request.key_of(question, key)
         answer: T = (await self._ask({key: question}, timeout))[key]
         return answer
 
     async def once(self, key: str, run: Callable[[], Any]) -> Any:
         """See Context.once; `run` may be `async def` too."""
         self.check_cancelled()
-        steps = self._handling.steps
+        steps = self._request.steps
         if key not in steps:
             value = run()
             if hasattr(value, "__await__"):
@@ -9269,7 +9257,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource; on a thread, because a resource may block."""
-        return await on_thread(partial(self._session.read, self._handling, uri))
+        return await on_thread(partial(self._session.read, self._request, uri))
 
 
 async def on_thread(run: Callable[[], T]) -> T:
@@ -9559,10 +9547,10 @@ class AsyncSession(BaseServerSession):
 
     lifespan: AsyncRuntime
 
-    def await_value(self, value: Any, handling: Handling) -> Any:
-        context = handling.context(is_async=True)
+    def await_value(self, value: Any, request: ServedRequest) -> Any:
+        context = request.context(is_async=True)
         try:
-            return self.lifespan.run(value, handling.request)
+            return self.lifespan.run(value, request)
         finally:
             # A handler may not go on, though asyncio.gather kept what ends it.
             error = sys.exc_info()[1]
@@ -9708,11 +9696,11 @@ class HostedSession(BaseServerSession):
             self.connection.keeps_reader_free = True
         self.connection.taps.append(HttpGuard(self.connection))
 
-    def run_function(self, handling: Handling, call: Callable[[], Any],
+    def run_function(self, request: ServedRequest, call: Callable[[], Any],
                     on_loop: bool = False) -> Any:
         if self._host and not on_loop:
-            call = partial(run_on_host_thread, self._host, call, handling.request)
-        return super().run_function(handling, call, on_loop)
+            call = partial(run_on_host_thread, self._host, call, request)
+        return super().run_function(request, call, on_loop)
 
 
 class HttpGuard:
@@ -11329,23 +11317,23 @@ class Tool(FamiliarEntry, ToolEntry):
     def failure(self, text: str) -> str:
         return f"Error calling tool {self.key!r}: {text}"
 
-    def result(self, value: Any, handling: Handling) -> Json:
-        result = super().result(value, handling)
+    def result(self, value: Any, session: BaseServerSession) -> Json:
+        result = super().result(value, session)
         if value is None or type(value) in (list, tuple):
-            result["content"] = [*self._blocks_of(value, handling)]
+            result["content"] = [*self._blocks_of(value, session)]
         if self._plain:
             result.pop("structuredContent", None)
         return result
 
-    def _blocks_of(self, value: Any, handling: Handling) -> Iterator[Block]:
+    def _blocks_of(self, value: Any, session: BaseServerSession) -> Iterator[Block]:
         """A block for each item, also of the lists in a list."""
         if isinstance(value, (list, tuple)):
             for item in value:
-                yield from self._blocks_of(item, handling)
+                yield from self._blocks_of(item, session)
         elif isinstance(value, Block):
             yield value
         elif value is not None:
-            yield Text(handling.text_for(value, self.key))
+            yield Text(session.text_for(value, self.key))
 
 
 class Prompt(FamiliarEntry, PromptEntry):
@@ -11364,8 +11352,8 @@ class FamiliarContents(ResourceContents):
 class Resource(FamiliarEntry, ResourceEntry):
     """A resource or a template."""
 
-    def contents(self, value: Any, uri: str, handling: Handling) -> list[Any]:
-        contents = super().contents(value, uri, handling)
+    def contents(self, value: Any, uri: str, session: BaseServerSession) -> list[Any]:
+        contents = super().contents(value, uri, session)
         return [*map(FamiliarContents.of, contents)]
 
 
@@ -11557,10 +11545,10 @@ class FamiliarSession(ServerSession):
 
     contexts: ClassVar = {False: SyncFamiliarContext, True: FamiliarContext}
 
-    def run_function(self, handling: Handling, call: Handler,
+    def run_function(self, request: ServedRequest, call: Handler,
                     on_loop: bool = False) -> Any:
-        call = partial(call_with_context, handling.context(on_loop), call)
-        return super().run_function(handling, call, on_loop)
+        call = partial(call_with_context, request.context(on_loop), call)
+        return super().run_function(request, call, on_loop)
 
 
 RENAMED = {"mask_error_details": "mask_errors", "list_page_size": "page_size",

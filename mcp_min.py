@@ -3261,6 +3261,7 @@ class ServedRequest(IncomingRequest):
         return key
 
     def end(self) -> None:
+        self.contexts.clear()  # a cycle would keep the request in memory
         connection = self.connection
         with connection.lock:
             super().end()
@@ -5334,8 +5335,6 @@ class BaseServerSession(Session):
             raise peer.translate(error) from None
         except Unwind as unwind:
             result = unwind.outcome()  # its error already has this revision's code
-        finally:
-            request.contexts.clear()  # a cycle would keep the request in memory
         if result is NO_RESPONSE_YET:
             return result
         return peer.finalize(request.method, result)
@@ -8931,6 +8930,13 @@ class OwnNotification(ServedRequest):
     def queue(self, method: str, params: Json, progress: float = INFINITE) -> None:
         self.peer.queue(method, params)
 
+    def handle(self, signature: Signature) -> None:
+        """Call its handler."""
+        try:
+            call_given(self, signature, self.params)
+        finally:
+            self.end()
+
 
 class MoreSession(BaseServerSession):
     """Calls the user's middleware, and handlers of notifications."""
@@ -8969,7 +8975,7 @@ class MoreSession(BaseServerSession):
             return
         if not self.connection.backlog_full():
             request = OwnNotification(self.connection, method, params)
-            job = partial(call_given, request, own.signature, params)
+            job = partial(request.handle, own.signature)
             self.connection.call_back(job, size + REQUEST_COST)
 
 

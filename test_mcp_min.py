@@ -10673,6 +10673,42 @@ class TestOwnNotifications(unittest.TestCase):
         self.assertEqual(seen, [1, 1, 1])
         wait_until(lambda: "mcp callbacks" not in threads.names())
 
+    @unittest.skipIf(sys.implementation.name == "pypy", "it counts no references")
+    @needs("more")
+    def test_one_is_freed_when_it_has_been_handled(self):
+        """Fails (it waits for the collector of cycles) if its context keeps it."""
+        server, kept = Server("s"), []
+
+        @server.method("notifications/x")
+        def note(ctx: Context):
+            kept.append(weakref.ref(ctx))
+
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        server.serve(io.BytesIO(b'{"jsonrpc":"2.0","method":"notifications/x"}\n'),
+                     io.BytesIO())
+        self.assertEqual([one() for one in kept], [None])
+
+    @needs("more")
+    def test_its_context_sends_and_cannot_ask(self):
+        """What it says belongs to no request, and is never about one."""
+        server = Server("s")
+
+        @server.method("notifications/x")
+        def note(ctx: Context):
+            assert ctx.wait(0) is ctx.cancel_reason is ctx.request_id is None
+            assert ctx.meta == {"progressToken": 1} and not ctx.cancelled
+            ctx.report_progress(1)
+            error = raised(ctx.list_roots)
+            ctx.log("error", str(error))
+
+        play(server, """
+            > notifications/x {"_meta": {"progressToken": 1}}
+            < notifications/message {"level": "error", "data": "%s (-32600)"}
+            """ % "The client cannot be asked: the request has been answered, or it is "
+            "a notification", era="legacy")
+
 
 @needs("stateless", "asyncio", "trace", "server", "client")
 class TestLocks(unittest.TestCase):

@@ -3295,21 +3295,6 @@ class ServedRequest(IncomingRequest):
                     self._progress = progress
                 self.connection.outbox.put(line)
 
-    def report_progress(self, progress: float, total: float | None,
-                        message: str | None, may_block: bool = True) -> None:
-        """Report progress that increases, if the client gave a token.
-
-        See basic/utilities/progress.
-        """
-        if self.token is None or not self._progress < progress < INFINITE:
-            return
-        params: Json = {"progressToken": self.token, "progress": progress}
-        if total is not None and abs(total) < INFINITE:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        self.notify(PROGRESS, params, may_block, progress)
-
     def charge(self, size: int) -> None:
         """Charge more for it.  The caller holds Connection.lock."""
         self.cost += size
@@ -4579,7 +4564,15 @@ class BaseContext(ByChapters, Generic[SentT]):
         Progress that does not increase is not sent (basic/utilities/progress).
         """
         self.check_cancelled()
-        self._request.report_progress(progress, total, message, self._may_block)
+        request = self._request
+        if request.token is None or not abs(progress) < INFINITE:
+            return self._sent()
+        params: Json = {"progressToken": request.token, "progress": progress}
+        if total is not None and abs(total) < INFINITE:
+            params["total"] = total
+        if message is not None:
+            params["message"] = message
+        request.notify(PROGRESS, params, self._may_block, progress)
         return self._sent()
 
     def track(self, iterable: Iterable[T], total: float | None = None,

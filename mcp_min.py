@@ -5101,14 +5101,14 @@ class Registry:
 
     A Server fills it, and its sessions serve it, from any thread.  lists: the entries
     by key, for each key of a list.  methods: handlers of those that the protocol does
-    not have.  first_level: of log messages, until logging/setLevel.  subscribers: each
-    has its `subscriptions`, `queue` for a notification, and `flush`, which does not
-    block.
+    not have.  subscribers: each has its `subscriptions`, `queue` for a notification,
+    and `flush`, which does not block.
     """
 
-    def __init__(self, info: Json, instructions: str | None, first_level: str) -> None:
+    first_level = "info"  # of log messages, until logging/setLevel
+
+    def __init__(self, info: Json, instructions: str | None) -> None:
         self.info, self.instructions = info, instructions
-        self.first_level = first_level
         self.lock = threading.Lock()  # guards these
         self.capabilities: Json = {}
         self.lists: dict[str, dict[str, Any]] = {
@@ -5529,7 +5529,6 @@ INFO = ("name", "version", "title", "description", "icons", "website_url")
 class BaseServer(ByChapters):
     """What every Server has; see there, also for the options."""
 
-    _first_level = "info"  # of log messages, until logging/setLevel
     _tapped = True         # TAPS may show its lines
     _session_class: Any = BaseServerSession
     _lifespan_class: Any = Lifespan
@@ -5551,8 +5550,7 @@ class BaseServer(ByChapters):
         info = wire_fields(**given)
         info.setdefault("version", "0")
         self.name, self.version = info["name"], info["version"]
-        self._registry = self._registry_class(
-            info, options.instructions, self._first_level)
+        self._registry = self._registry_class(info, options.instructions)
 
     # -- registering
 
@@ -11565,7 +11563,6 @@ class FastMCP(Server):
     """
 
     _session_class = FamiliarSession
-    _first_level = "debug"  # the SDK filters nothing before a level was set
     get_context = staticmethod(get_context)
     _mcp_server = property(lambda self: LowLevelServer(self._registry.info))
     auth = None
@@ -11582,6 +11579,7 @@ class FastMCP(Server):
                 options[RENAMED.get(key, key)] = value
         own = taken(options, options_of(Server.__init__))
         super().__init__(name or "FastMCP", version, instructions=instructions, **own)
+        self._registry.first_level = "debug"  # the SDK filters nothing before a setLevel
         self.dependencies = options.get("dependencies", [])
         lifespan = own.get("lifespan")
         self.settings = AnyFields(**{**SETTINGS, "lifespan": lifespan, **options})

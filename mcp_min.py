@@ -4235,10 +4235,13 @@ DOUBTS = {  # parameters without a hint that look like a mistake
 DOC_READERS: list[Callable[[str], tuple[str, dict[str, str]]]] = []
 
 
-def context_in(hint: Any, types: Iterable[Any]) -> Any:
+CONTEXT_TYPES: list[Any] = []  # that a handler may annotate a parameter with
+
+
+def context_in(hint: Any) -> Any:
     """The class of contexts that a hint, which may allow None, stands for."""
     parts = [hint, typing.get_origin(hint), *typing.get_args(hint)]
-    for context_type in types:
+    for context_type in CONTEXT_TYPES:
         if any(part is context_type for part in parts):
             return context_type
     return None
@@ -4254,7 +4257,7 @@ class Signature:
     may be a mistake, or "".  Raises TypeError if a parameter cannot be described.
     """
 
-    def __init__(self, fn: Any, context_types: Any = (), schema: Any = None,
+    def __init__(self, fn: Any, schema: Any = None,
                  reader: type[HintReader] = HintReader) -> None:
         from inspect import iscoroutinefunction
 
@@ -4270,12 +4273,12 @@ class Signature:
         self.context = self.doubt = ""
         self._fields: dict[str, Any] = {}  # parameters whose default a Field has
         try:
-            self.hint_schema = self._describe(reader(), context_types)
+            self.hint_schema = self._describe(reader())
         except (TypeError, ValueError) as error:  # some built-ins have no signature
             name = getattr(self.function, "__qualname__", fn)
             raise TypeError(f"{name}(): {error}") from None
 
-    def _describe(self, reader: HintReader, context_types: Any) -> Schema:
+    def _describe(self, reader: HintReader) -> Schema:
         import inspect
 
         if self.is_async and "async def" in LEFT_OUT:
@@ -4290,7 +4293,7 @@ class Signature:
         parts, takes_more = [], False
         for parameter in signature.parameters.values():
             hint = resolve_hint(parameter.name, parameter.annotation, names)
-            context_type = context_in(hint, context_types)
+            context_type = context_in(hint)
             if context_type:
                 if self.context:
                     raise TypeError("two parameters are annotated as the context")
@@ -4915,7 +4918,7 @@ class Registration:
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
         schema = fields.pop("inputSchema", None)
-        self.signature = Signature(fn, CONTEXT_TYPES, schema, self.reader)
+        self.signature = Signature(fn, schema, self.reader)
         # Now, so that the TypeError comes now.
         self.options: Json = to_json_data(fields, strict=True)
         if self.signature.doubt:
@@ -5093,7 +5096,6 @@ class ResourceEntry(Registration):
 
 
 MethodHandler = Callable[[ServedRequest, Json], Any]
-CONTEXT_TYPES: list[Any] = []  # that a handler may annotate a parameter with
 
 
 class Registry:
@@ -7447,7 +7449,7 @@ class StatelessServer(BaseServer):
         """
         def add(fn: F) -> F:
             require_sync(fn)
-            self._stateless.grants[key] = Signature(fn, CONTEXT_TYPES)
+            self._stateless.grants[key] = Signature(fn)
             return fn
 
         return add
@@ -8988,7 +8990,7 @@ class MoreServer(BaseServer):
         it has that parameter; it returns a list of str.
         """
         def add(fn: F) -> F:
-            signature = Signature(fn, CONTEXT_TYPES)
+            signature = Signature(fn)
             with self._registry.lock:
                 self._registry.completers[ref, argument] = signature
             self._registry.offer("completions")
@@ -9012,7 +9014,7 @@ class MoreServer(BaseServer):
             raise TypeError(f"method needs a name of your own, not {name!r}")
 
         def add(fn: F) -> F:
-            own = OwnMethod(Signature(fn, CONTEXT_TYPES), cacheable)
+            own = OwnMethod(Signature(fn), cacheable)
             with self._registry.lock:
                 self._registry.methods[name] = own
             return fn

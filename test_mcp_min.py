@@ -3647,7 +3647,7 @@ class Test10TypeHints(unittest.TestCase):
             (mock.Mock(), "MCP passes arguments by name")]
         for fn, message in rows:
             with self.subTest(message), self.assertRaises(TypeError) as caught:
-                Signature(fn, mcp_min.CONTEXT_TYPES)
+                Signature(fn)
             self.assertIn(message, str(caught.exception))
 
     @unittest.skipIf(sys.version_info < (3, 11), "Required is of Python 3.11")
@@ -3794,11 +3794,11 @@ class Test10Signature(unittest.TestCase):
             def fn(a: int, ctx, b: int = 1): ...
             fn.__annotations__["ctx"] = hint
             with self.subTest(hint=hint):
-                signature = Signature(fn, mcp_min.CONTEXT_TYPES)
+                signature = Signature(fn)
                 self.assertEqual(signature.context, "ctx")
                 self.assertEqual([*signature.schema["properties"]], ["a", "b"])
                 self.assertRaises(ValidationError, signature.bind, {"a": 1, "ctx": 1})
-        self.assertFalse(Signature(function(int), mcp_min.CONTEXT_TYPES).context)
+        self.assertFalse(Signature(function(int)).context)
 
     @needs("schemas")
     def test_a_given_schema_validates_and_the_hints_convert(self):

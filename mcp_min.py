@@ -3357,9 +3357,7 @@ class ServerConnection(Connection):
             drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
         self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
         self.handler_ended = threading.Condition(self.lock)
-        # When the client has hung up, and their time is over:
-        self.unfinished = 0  # requests that are cancelled
-        self.unwritten = 0   # bytes of responses that it did not read
+        self._lost: list[str] = []  # when the client had hung up, in words
 
     def output_failed(self, at_once: bool) -> None:
         if at_once:
@@ -3389,12 +3387,20 @@ class ServerConnection(Connection):
         with self.lock:
             self.handler_ended.wait_for(
                 lambda: not self.incoming, self._drain_seconds)
-            self.unfinished = len(self.incoming)
+            unfinished = len(self.incoming)
         if self.callbacks.bytes:
             self.callbacks.drain(deadline - monotonic())
         self.outbox.wait_until_written(deadline - monotonic())
-        if not self.closed:  # its output has not failed
-            self.unwritten = self.outbox.size
+        if unfinished:
+            self._lost.append(f"{unfinished} of its requests were cancelled")
+        if self.outbox.size and not self.closed:  # its output has not failed
+            self._lost.append(f"{self.outbox.size} bytes were not written")
+
+    def report_loss(self) -> None:
+        """Warn of what was lost because the client had hung up."""
+        if self._lost:
+            warn(f"mcp_min: the client has hung up, so that {' and '.join(self._lost)}"
+                 "; Server(drain_seconds=…) gives them more time\n")
 
 
 def can_hang_up(stream: ByteStream) -> bool:
@@ -5670,15 +5676,7 @@ class BaseServer(ByChapters):
         with stop_at_signals(), stdio_server() as (reader, writer):
             session = self._session(reader, writer, own_input=True, **how)
             yield session
-            lost = []
-            if session.connection.unfinished:
-                unfinished = session.connection.unfinished
-                lost.append(f"{unfinished} of its requests were cancelled")
-            if session.connection.unwritten:
-                lost.append(f"{session.connection.unwritten} bytes were not written")
-            if lost:
-                warn(f"mcp_min: the client has hung up, so that {' and '.join(lost)}; "
-                     "Server(drain_seconds=…) gives them more time\n")
+            session.connection.report_loss()
 
     def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
                       run_soon: Handler) -> Any:

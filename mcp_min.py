@@ -3366,13 +3366,10 @@ class ServerConnection(Connection):
 
     def _when_there_is_room(self, lines: Iterator[Line]) -> Iterator[Line]:
         """The lines of a file, which can wait."""
-        while True:
+        for line in lines:
             with self.lock:
                 self.handler_ended.wait_for(
                     lambda: self.closed or self.incoming.has_room())
-            line = next(lines, None)
-            if line is None:
-                return
             yield line
 
     def hand_over(self, request: IncomingRequest) -> bool:

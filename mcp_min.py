@@ -3336,7 +3336,6 @@ class Batch:
 class ServerConnection(Connection):
     """A server's end of a connection.
 
-    drain_seconds: how long handlers may still run when the client has hung up.
     keeps_reader_free: no handler runs on the thread that reads.
     """
 
@@ -3348,9 +3347,14 @@ class ServerConnection(Connection):
     request_class = ServedRequest
     pool_class = ThreadPool
 
-    def __init__(self, session: Session, reader: ByteStream, writer: ByteStream, *,
-                 drain_seconds: float, **how: Any) -> None:
-        super().__init__(session, reader, writer, **how)
+    def __init__(self, session: BaseServerSession, reader: ByteStream,
+                 writer: ByteStream, *, own_input: bool, max_workers: int) -> None:
+        options = session.options
+        super().__init__(
+            session, reader, writer, own_input=own_input,
+            pool=self.pool_class("mcp worker", max_workers or options.max_workers),
+            max_message_bytes=options.max_message_bytes, max_depth=options.max_depth)
+        drain_seconds = options.drain_seconds
         self.reads_file = not can_hang_up(reader)
         if self.reads_file:
             self._lines = self._when_there_is_room(self._lines)
@@ -5212,9 +5216,6 @@ def handles(*methods: str) -> Callable[[F], F]:
     return add
 
 
-LIMITS = ("max_message_bytes", "max_depth", "drain_seconds")  # of a connection
-
-
 class BaseServerSession(Session):
     """A server's end of a connection.
 
@@ -5240,11 +5241,8 @@ class BaseServerSession(Session):
         self._tapped = tapped and server._tapped
         self.inbox = Inbox()  # of the thread that serves
         self.run_soon = run_soon or self.inbox.call
-        limits = {name: getattr(self.options, name) for name in LIMITS}
-        make: type[ServerConnection] = self.connection_class
-        pool = make.pool_class("mcp worker", max_workers or self.options.max_workers)
-        self.connection = make(
-            self, reader, writer, own_input=own_input, pool=pool, **limits)
+        self.connection = self.connection_class(
+            self, reader, writer, own_input=own_input, max_workers=max_workers)
         self.peer = Peer(self.registry, self.connection)
 
     # -- its life

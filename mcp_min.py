@@ -5673,14 +5673,6 @@ class BaseServer(ByChapters):
             yield session
             session.connection.report_loss()
 
-    def _begin_hosted(self, reader: ByteStream, writer: ByteStream,
-                      run_soon: Handler) -> Any:
-        """Serve a client in this process; run_soon: see BaseServerSession."""
-        session = self._session(
-            reader, writer, own_input=True, tapped=False, run_soon=run_soon)
-        session.begin()  # raises what the lifespan raises
-        return session
-
 
 # -- the doors
 # Where chapters, and your own extensions in another file, hook in:
@@ -7106,8 +7098,10 @@ class HostedServer(StreamPair):
         super().__init__(reader, writer)
         self._their_writer = their_writer
         try:
-            self._session = server._begin_hosted(
-                their_reader, their_writer, self.run_soon)
+            self._session = server._session(
+                their_reader, their_writer, own_input=True, tapped=False,
+                run_soon=self.run_soon)
+            self._session.begin()  # raises what the lifespan raises
         except BaseException:
             for stream in (reader, writer, their_reader, their_writer):
                 stream.close()

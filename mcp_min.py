@@ -4137,15 +4137,17 @@ def is_field(value: object) -> bool:
 # Results.  A return hint becomes an output schema, and results are validated with it.
 
 
-def output_schema_of(hint: object, bare: Iterable[str] = ("string", "array"),
-                     ) -> Json | None:
+BARE_TYPES = "string array"  # to return just one of these declares no schema
+
+
+def output_schema_of(hint: object, bare: str = BARE_TYPES) -> Json | None:
     """The output schema of a return hint; None if it says nothing but a bare type."""
     try:
         schema = schema_of_hint(hint, output=True)
     except Exception:
         return None
     says = {key for key in schema if schema[key] != {}} - {"type", "description"}
-    if not says and schema.get("type") in (None, "null", *bare):
+    if not says and schema.get("type") in (None, "null", *bare.split()):
         return None
     return structured_schema(json.loads(json.dumps(schema)))  # without constructors
 
@@ -4949,7 +4951,7 @@ class ToolEntry(Registration):
     capability = list_key = "tools"
     option_names = ("name title description annotations input_schema output_schema "
                     "icons meta")
-    output_schema_of: Callable[[object], Json | None] = staticmethod(output_schema_of)
+    bare_types = BARE_TYPES
 
     def __init__(self, fn: Any, options: Json) -> None:
         input_schema = options.get("input_schema")
@@ -4963,7 +4965,7 @@ class ToolEntry(Registration):
                              "pass name=")
         output = self.options.pop("outputSchema", None)
         if output is None:
-            output = self.output_schema_of(self.signature.returns)
+            output = output_schema_of(self.signature.returns, self.bare_types)
         elif output is False:
             output = None
         elif not isinstance(output, dict):
@@ -5034,12 +5036,10 @@ class PromptEntry(Registration):
     def own_fields(self) -> Json:
         schema = self.signature.schema
         required = schema.get("required", ())
-        arguments = []
-        for name, parameter in schema["properties"].items():
-            description = parameter.get("description")
-            arguments.append(wire_fields(
-                name=name, description=description, required=name in required))
-        return {"arguments": arguments}
+        return {"arguments": [
+            wire_fields(name=name, description=parameter.get("description"),
+                        required=name in required)
+            for name, parameter in schema["properties"].items()]}
 
     def result(self, value: Any) -> Json:
         """The result for what the function returned (server/prompts)."""
@@ -5054,14 +5054,14 @@ class PromptEntry(Registration):
 class ResourceEntry(Registration):
     """The resource at a URI, or the resources whose URIs match a template."""
 
-    capability = "resources"
+    capability = list_key = "resources"
+    key_field = "uri"
     option_names = "name title description mime_type size annotations icons meta"
     template_class = UriTemplate
 
     def __init__(self, uri: str, fn: Any, options: Json) -> None:
         if not re.match(URI_START, uri):
             raise ValueError(f"a resource needs a URI with a scheme, not {uri!r:.100}")
-        self.list_key, self.key_field = "resources", "uri"
         variables = set()
         if "{" in uri:
             self.list_key, self.key_field = "resourceTemplates", "uriTemplate"
@@ -5155,10 +5155,8 @@ class Registry:
 
     def changes(self) -> list[tuple[str, str]]:
         """The rows of CHANGES of those lists whose changes this server reports."""
-        def reports(name: str) -> bool:
-            return declares(self.capabilities, f"{name}.listChanged")
-
-        return [CHANGES[name] for name in CHANGES if reports(name)]
+        return [row for name, row in CHANGES.items()
+                if declares(self.capabilities, f"{name}.listChanged")]
 
     def resource_at(self, uri: str) -> tuple[ResourceEntry, Json]:
         """The resource or template that a URI belongs to, and its variables."""
@@ -11280,7 +11278,7 @@ class Tool(FamiliarEntry, ToolEntry):
     """A tool: text is structured, too, and a list has a block for each item."""
 
     option_names = f"{ToolEntry.option_names} structured_output exclude_args"
-    output_schema_of = staticmethod(partial(output_schema_of, bare=["array"]))
+    bare_types = "array"
 
     def __init__(self, fn: Any, options: Json) -> None:
         options = dict(options)

@@ -3418,7 +3418,6 @@ def can_hang_up(stream: ByteStream) -> bool:
 CONTENT_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 ALL_CONTENT_SINCE = max(CONTENT_SINCE.values())
 MAX_QUESTION_SECONDS = 3600.0  # that a client may take, also if it reports progress
-WRAPPED: Json = {"fastmcp": {"wrap_result": True}}  # in the `_meta` of {"result": …}
 
 
 class Unwind(BaseException):
@@ -3649,7 +3648,7 @@ def with_meta(message: Json, more: Json) -> Json:
 def in_object(result: Json, value: object) -> Json:
     """The result of a tool with a value that is not an object, in an object."""
     result = {**result, "structuredContent": {"result": value}}
-    return with_meta(result, WRAPPED)
+    return with_meta(result, {"fastmcp": {"wrap_result": True}})
 
 
 # -- 10. Content of handlers -----------------------------------------------------------
@@ -3883,12 +3882,6 @@ def refuse_packages(cls: Any) -> None:
 
 # Each is called with the reader and a hint, and returns its Schema, or None.
 HINT_READERS: list[Callable[[HintReader, Any], Schema | None]] = []
-
-
-def schema_of_hint(hint: object, output: bool = False) -> Schema:
-    """The schema of a hint, for input or for output.  TypeError: it has none."""
-    reader = HintReader(output)
-    return reader.with_definitions(reader.read(hint))
 
 
 # A part of an object: its name, its hint, its default.  MISSING: it is required.
@@ -4142,8 +4135,9 @@ BARE_TYPES = "string array"  # to return just one of these declares no schema
 
 def output_schema_of(hint: object, bare: str = BARE_TYPES) -> Json | None:
     """The output schema of a return hint; None if it says nothing but a bare type."""
+    reader = HintReader(output=True)
     try:
-        schema = schema_of_hint(hint, output=True)
+        schema = reader.with_definitions(reader.read(hint))
     except Exception:
         return None
     says = {key for key in schema if schema[key] != {}} - {"type", "description"}
@@ -4567,7 +4561,7 @@ class BaseContext(ByChapters, Generic[SentT]):
 
     def _sent(self) -> SentT:
         """The return value of methods that send."""
-        raise NotImplementedError
+        return None  # type: ignore[return-value]
 
     def report_progress(self, progress: float, total: float | None = None,
                         message: str | None = None) -> SentT:
@@ -4642,9 +4636,6 @@ class HandlerContext(BaseContext[None]):
     def __class_getitem__(cls, item: object) -> Any:
         return cls  # Context[...]
 
-    def _sent(self) -> None:
-        return None
-
     def wait(self, seconds: float) -> None:
         """Sleep; raise Cancelled as soon as the request is cancelled."""
         request, cancelled = self._request, threading.Event()
@@ -4697,10 +4688,9 @@ class HandlerContext(BaseContext[None]):
         peer, request = self._peer, self._request
         answers = peer.answers_to(request, questions)
         if answers is None:
-            answers = {}
             with peer.asked(request, questions, timeout, may_block=True) as sent:
-                for key, asked in sent.items():
-                    answers[key] = questions[key].read(key, asked.wait())
+                answers = {key: questions[key].read(key, asked.wait())
+                           for key, asked in sent.items()}
         return answers
 
     def _ask_one(self, question: Question[T], key: str | None,
@@ -5102,9 +5092,6 @@ class ResourceEntry(Registration):
         return ResourceContents(text, uri=uri, **fields)
 
 
-MethodHandler = Callable[[ServedRequest, Json], Any]
-
-
 class Registry:
     """What a server offers, and who is notified when that changes.
 
@@ -5191,10 +5178,6 @@ class Registry:
         method = CHANGES[capability][0]
         self.publish(method, None, method, {})
 
-    def subscribe(self, subscriber: Any) -> None:
-        with self.lock:
-            self.subscribers.add(subscriber)
-
     def forget(self, subscriber: Any) -> None:
         with self.lock:
             self.subscribers.discard(subscriber)
@@ -5203,7 +5186,7 @@ class Registry:
 # -- a session
 
 
-METHOD_HANDLERS: dict[str, MethodHandler] = {}
+METHOD_HANDLERS: dict[str, Handler] = {}  # called with a request and its params
 
 
 def handles(*methods: str) -> Callable[[F], F]:
@@ -5281,9 +5264,6 @@ class BaseServerSession(Session):
             warn(f"mcp_min: connection closed: {self.connection.why_closed}\n")
         self.inbox.finish(lambda: None)  # for `run` to end, and perhaps the process
 
-    def on_end(self) -> None:
-        """There is no stream to end."""
-
     # -- what the connection asks
 
     def allows_batches(self) -> bool:
@@ -5312,9 +5292,9 @@ class BaseServerSession(Session):
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         if method == INITIALIZED:
-            self.registry.subscribe(self.peer)
-            if self.connection.closed:  # `end` may have been faster
-                self.registry.forget(self.peer)
+            with self.registry.lock:
+                if not self.connection.closed:  # `end` may have been faster
+                    self.registry.subscribers.add(self.peer)
 
     def handle(self, request: Any) -> Any:
         """Take the request's four steps; return its result, or raise its error."""

@@ -3354,12 +3354,11 @@ class ServerConnection(Connection):
             session, reader, writer, own_input=own_input,
             pool=self.pool_class("mcp worker", max_workers or options.max_workers),
             max_message_bytes=options.max_message_bytes, max_depth=options.max_depth)
-        drain_seconds = options.drain_seconds
+        self._drain_seconds = min(threading.TIMEOUT_MAX, options.drain_seconds)
         self.reads_file = not can_hang_up(reader)
         if self.reads_file:
             self._lines = self._when_there_is_room(self._lines)
-            drain_seconds = threading.TIMEOUT_MAX  # a file merely ends: answer all
-        self._drain_seconds = min(threading.TIMEOUT_MAX, drain_seconds)
+            self._drain_seconds = threading.TIMEOUT_MAX  # it merely ends: answer all
         self.handler_ended = threading.Condition(self.lock)
         self._lost: list[str] = []  # when the client had hung up, in words
 
@@ -3470,7 +3469,6 @@ class Peer:
     # What a peer of another kind has instead
     methods = METHODS
     missing_code = INVALID_REQUEST
-    names_urls = True  # a question with a URL has an id
 
     # Agreed in `initialize`
     version = ""  # the revision
@@ -7190,7 +7188,6 @@ class RequestPeer(Peer):
 
     methods = MODERN_METHODS
     missing_code = MISSING_CAPABILITY
-    names_urls = False
     _binding = ""  # the request that its state is valid for
 
     def __init__(self, registry: Registry, request: ServedRequest,
@@ -8782,7 +8779,7 @@ class MoreContext(HandlerContext):
         if not re.match(URI_START, url):
             raise ValueError(f"not a URL: {url!r:.100}")
         name = None
-        if self._peer.names_urls:
+        if self._peer.version in LEGACY_VERSIONS:  # later ones have no such id
             name = elicitation_id or os.urandom(8).hex()
 
         def read(answer: Json) -> Elicited:

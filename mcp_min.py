@@ -4394,9 +4394,9 @@ class UriTemplate:
     may_have = "{x} with text between them"
 
     def __init__(self, text: str) -> None:
-        first, *parts = re.split(r"\{([A-Za-z_]\w*)\}", text)
-        literals = [first, *parts[1::2]]
-        self.names = self.segments = parts[::2]
+        pieces = re.split(r"\{([A-Za-z_]\w*)\}", text)
+        literals = pieces[::2]
+        self.names = self.segments = pieces[1::2]
         self.literal = sum(map(len, literals))
         adjacent = "" in literals[1:-1]
         repeated = len(set(self.names)) < len(self.names)
@@ -5579,11 +5579,9 @@ class BaseServer(ByChapters):
         """The value of `@add`, `@add("name")` or `@add(option=…)`."""
         if first is None:
             return partial(add, **options)
-        if not isinstance(first, str):
-            return add(first, **options)
-        if "name" in options:
-            raise TypeError("the name is given twice")
-        return partial(add, name=first, **options)
+        if isinstance(first, str):
+            return partial(add, name=first, **options)
+        return add(first, **options)
 
     def resource(self, uri: str, **options: Any) -> Callable[[F], F]:
         """Register a function as the resource at a URI, or at a template with `{name}`.

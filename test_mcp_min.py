@@ -5859,7 +5859,7 @@ class Test12Lists(unittest.TestCase):
                 ("message must be a str", McpError, -32000, {"a": 1}),
                 ("two choices have the same text", mcp_min.form_of, [1, "1"], LATEST),
                 ("there are no choices", mcp_min.form_of, [], LATEST),
-                ("name is given twice", lambda: server.tool("a", name="b")),
+                ("multiple values", lambda: server.tool("a", name="b")),
                 ("not a function: 5", server.tool, 5),
                 ("Image needs bytes", mcp_min.Image, pathlib.Path("x.png")),
                 ("needs a uri", lambda: mcp_min.EmbeddedResource(text="x")),

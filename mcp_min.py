@@ -464,15 +464,18 @@ REQUEST_CANCELLED = -32800    # LSP's; only an attribute of our Cancelled, never
 CONTENT_TOO_LARGE = -32801    # our own: a line is longer than max_message_bytes
 
 
+def as_object(value: object) -> Json:
+    """Return the value if it is an object, else {}: the peer may send anything."""
+    return value if isinstance(value, dict) else {}
+
+
 def declares(capabilities: object, name: str) -> bool:
     """True if a capability is declared; for "a.b", its member b is declared too.
 
     Some servers declare `true` in place of an object.
     """
     for part in name.split("."):
-        if not isinstance(capabilities, dict):
-            return False
-        capabilities = capabilities.get(part)
+        capabilities = as_object(capabilities).get(part)
         if capabilities is None or capabilities is False:
             return False
     return True
@@ -481,29 +484,20 @@ def declares(capabilities: object, name: str) -> bool:
 def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
     """The capability that a request needs and the client has not declared; or {}."""
     capability = CLIENT_REQUESTS[method]
-    path = [capability]
+    details: Json = {}
     if capability == "elicitation":
         mode = str(params.get("mode") or "form")
-        path.append(mode)
+        details = {mode: {}}
+        named = {"form", "url"} & as_object(declared.get(capability)).keys()
         if mode not in REVISIONS[version].elicitation_modes.split():
             declared = {}
-        elif names_no_mode(declared.get(capability)):
+        elif declares(declared, capability) and not named:
             declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
     elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
-        path.append("tools")
-    if declares(declared, ".".join(path)):
+        details = {"tools": {}}
+    if declares(declared, ".".join([capability, *details])):
         return {}
-    needed: Json = {}
-    for part in reversed(path):
-        needed = {part: needed}
-    return needed
-
-
-def names_no_mode(elicitation: object) -> bool:
-    """True for a capability like {}, which means forms; it may have other members."""
-    if isinstance(elicitation, dict):
-        return not elicitation.keys() & {"form", "url"}
-    return elicitation is True
+    return {capability: details}
 
 
 # -- 2. Errors -------------------------------------------------------------------------
@@ -833,13 +827,6 @@ def structure_of(line: Line) -> tuple[bytes, int]:
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
     # As text, because bytes.join needs 80 bytes for each of millions of pieces.
     return re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii"), strings
-
-
-def as_object(value: object) -> Json:
-    """Return the value if it is an object, else {}: the peer may send anything."""
-    if isinstance(value, dict):
-        return value
-    return {}
 
 
 def id_and_member(line: Line) -> tuple[int | str | None, bytes]:

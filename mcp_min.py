@@ -733,9 +733,8 @@ NOT_STRUCTURE = bytes(set(range(256)) - {*b'[]{},:"'})
 # order that libraries write: {"jsonrpc":"2.0","id":1,"method":… or …,"id":1}
 A_VERSION = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
 AN_ID = rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*'
-LINE_START = re.compile(rb'\s*\{\s*%b%b,\s*%b"(result|error|method)"' % (
+LINE_START = re.compile(rb'\s*\{\s*%b(?:%b,\s*)?%b"(result|error|method)"' % (
     A_VERSION, AN_ID, A_VERSION))
-OTHER_START = re.compile(rb'\s*\{\s*%b"(result|error|method)"' % A_VERSION)
 LINE_END = re.compile(AN_ID + rb'\}\s*$')
 TAIL_BYTES = 300  # of a line that is too long: it may end with the id
 
@@ -832,12 +831,10 @@ def structure_of(line: Line) -> tuple[bytes, int]:
 def id_and_member(line: Line) -> tuple[int | str | None, bytes]:
     """Of a line that was not parsed: its id, and "result", "error" or "method"."""
     start = LINE_START.match(line)
-    if start:
-        return json.loads(start[1]), start[2]
-    start, end = OTHER_START.match(line), LINE_END.search(line[-TAIL_BYTES:])
     if start is None:
         return None, b""
-    return json.loads(end[1]) if end else None, start[1]
+    found = start if start[1] else LINE_END.search(line[-TAIL_BYTES:])
+    return json.loads(found[1]) if found else None, start[2]
 
 
 def valid_id(value: object) -> int | str | None:

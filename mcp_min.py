@@ -229,8 +229,8 @@ refuses such objects, and converts no arguments of tools.
 Limits on what a client can make a server (part II) hold or do:
 
     a message                    16 MiB, nested 200 deep; an estimated 80 MiB parsed
-                                 (40 bytes for a bracket, comma or colon, 20 for a
-                                 quote): two million numbers
+                                 (40 bytes for each bracket, comma, colon and string):
+                                 two million numbers
     requests in flight           1,000; or 16 MiB, which the last one may exceed.  The
                                  bytes of each, and of the largest answer to one of its
                                  questions, count until its handler returns, also if
@@ -723,7 +723,7 @@ parse_json_prefix = json.JSONDecoder(
     parse_int=bounded_int if is_unlimited else None,
     parse_constant=refuse_constant).raw_decode
 MAX_DEPTH = 200  # the deepest nesting of a message; the default of Server(max_depth)
-PART_BYTES = 40  # of memory for each bracket, comma or colon of a message; a quote: 20
+PART_BYTES = 40  # of memory for each bracket, comma, colon or string of a message
 MAX_GROWTH = 5   # how much larger a message may be in memory than max_message_bytes
 EXACT_FROM = 1 << 20  # of memory: above this it may be measured exactly
 MAX_ID = 1 << 16  # characters of an id or a token, because we store and return them
@@ -780,17 +780,23 @@ def decode(line: Line, max_depth: int, max_memory: int = MAX_GROWTH << 24) -> An
                    "on each line")
 
 
-def memory_of(line: Line, exact: bool = False) -> int:
-    """An upper bound on the memory of the parsed line, besides its text.
-
-    exact: ignore the punctuation in strings; that is as slow as parsing the line.
-    """
-    if exact:
-        structure, strings = structure_of(line)
-        return PART_BYTES * (len(structure) + strings)
+def memory_of(line: Line) -> int:
+    """An upper bound on the memory of the parsed line, besides its text."""
     marks = line.translate(None, NOT_STRUCTURE)  # one pass is faster than seven counts
-    quotes = marks.count(b'"')
-    return PART_BYTES * (len(marks) - quotes) + PART_BYTES // 2 * quotes
+    return PART_BYTES * (len(marks) - marks.count(b'"') // 2)
+
+
+def cost_of(line: Line, exact: bool) -> int:
+    """What a message costs in memory: its text, and what that is parsed to.
+
+    exact: measure a large one exactly, as is done anyway where it has few long texts.
+    """
+    size, memory = len(line), memory_of(line)
+    if memory > EXACT_FROM and (exact or memory > 4 * size):
+        _, memory = structure_of(line)
+    if is_wide(line):
+        size *= 4  # bytes that each character of such a text takes
+    return size + memory
 
 
 def is_wide(line: Line) -> bool:
@@ -803,8 +809,8 @@ def is_wide(line: Line) -> bool:
 
 def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
     """Raise Oversized if a line takes too much memory, or is nested too deep."""
-    structure, strings = structure_of(line)
-    if PART_BYTES * (len(structure) + strings) > max_memory:
+    structure, memory = structure_of(line)
+    if memory > max_memory:
         raise Oversized(PARSE_ERROR, f"Parse error: it would take over "
                         f"{max_memory >> 20} MiB once parsed: max_message_bytes=…")
     brackets = structure.translate(None, b",:")
@@ -814,18 +820,19 @@ def check_structure(line: Line, max_depth: int, max_memory: int) -> None:
 
 
 def structure_of(line: Line) -> tuple[bytes, int]:
-    """The punctuation of a line outside of strings, and how many strings it has.
+    """The punctuation of a line outside of strings, and the memory of the parsed line.
 
-        {"a": [1, "x,y"]}  ->  {:[,]}, 2
+        {"a": [1, "x,y"]}  ->  {:[,]}, 8 * PART_BYTES
 
-    Each pass over the bytes is cheaper than parsing the line.
+    It takes as long as to parse the line.
     """
     bare = line.replace(rb"\\", b"").replace(rb'\"', b"")  # every quote left counts
     strings = bare.count(b'"') // 2
     # Most strings are now `""`; without them little is left.
     bare = bare.translate(None, NOT_STRUCTURE).replace(b'""', b"")
     # As text, because bytes.join needs 80 bytes for each of millions of pieces.
-    return re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii"), strings
+    structure = re.sub('"[^"]*"?', "", bare.decode("ascii")).encode("ascii")
+    return structure, PART_BYTES * (len(structure) + strings)
 
 
 def id_and_member(line: Line) -> tuple[int | str | None, bytes]:
@@ -2169,14 +2176,7 @@ class Connection:
             message = decode(line, self.max_depth, max_memory)
             size = len(line)
             if size > REQUEST_COST:
-                if is_wide(line):
-                    size *= 4  # bytes that each character of such a text takes
-                memory = memory_of(line)
-                is_dense = memory > 4 * len(line)
-                if memory > EXACT_FROM and (
-                        is_dense or self.incoming.bytes > EXACT_FROM):
-                    memory = memory_of(line, exact=True)
-                size += memory
+                size = cost_of(line, exact=self.incoming.bytes > EXACT_FROM)
             if type(message) is list:
                 self._route_batch(message, line, size)
             else:

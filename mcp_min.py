@@ -974,12 +974,9 @@ class ThreadPool:
             return not (self._running or self._jobs)
 
     def drain(self, seconds: float) -> None:
-        """Wait for the jobs queued so far; in a job, return at once.  Needs limit 1."""
-        done = threading.Event()
+        """Wait until it is idle; in a job, return at once.  Needs limit 1."""
         if not (self._running and self._last_thread == threading.get_ident()):
-            with suppress(RuntimeError):  # no thread can be started: there was no job
-                self.submit(done.set)
-                done.wait(max(0.0, seconds))
+            wait_until(self.is_idle, seconds)
 
     def _work(self) -> None:
         while (entry := self._take()) is not None:

@@ -2018,10 +2018,6 @@ class Session:
     def handle_stray_line(self, line: Line) -> None:
         """Note a line that is no message, and gets no response."""
 
-    def sink_of_batch(self, connection: Any, size: int) -> Any:
-        """What takes the responses to a batch of so many messages."""
-        return connection.outbox
-
     def on_end(self) -> None:
         """The peer has hung up, and handlers may still finish; or we have closed."""
 
@@ -2038,10 +2034,6 @@ class Session:
 
     def timeout_error(self, reason: str) -> RequestTimeout:
         return RequestTimeout(reason)
-
-    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
-        """request: ours that the overlong line answers, or None."""
-        raise NotImplementedError
 
 
 # Factories of taps, which look at all lines of a connection; or of None.  A tap has
@@ -2065,6 +2057,7 @@ class Connection:
     handlers may finish, `closed` is set, requests still in flight are cancelled.
     """
 
+    owner = "Client"  # has the option that limits a line
     arrow_in, arrow_out = "<", ">"
     senders_may_block = False
     answers_all = False
@@ -2190,9 +2183,13 @@ class Connection:
         if not (self.session.allows_batches() and 0 < len(messages) <= most):
             raise McpError(INVALID_REQUEST, "Invalid request: a batch is not allowed "
                            f"now, is empty, or has over {MAX_BATCH} messages")
-        sink = self.session.sink_of_batch(self, len(messages))
+        sink = self.sink_of_batch(len(messages))
         for message in messages:
             self._route(message, line, size, sink)
+
+    def sink_of_batch(self, size: int) -> Any:
+        """What takes the responses to a batch of so many messages."""
+        return self.outbox
 
     def _route(self, message: Any, line: Line, size: int, sink: Any) -> None:
         try:
@@ -2228,7 +2225,10 @@ class Connection:
         is_response = member in (b"result", b"error")
         request = self._take_outgoing(request_id) if is_response else None
         if error.code == CONTENT_TOO_LARGE:
-            error = self.session.oversized_error(request)
+            what = f"The response to {request.label}" if request else "A message"
+            size = self.max_message_bytes / (1 << 20)
+            error.message = (f"{what} has over {size:g} MiB: "
+                             f"{self.owner}(max_message_bytes=…)")
         if request:
             if not too_large:
                 error = invalid_response(error.message)
@@ -3321,6 +3321,7 @@ class ServerConnection(Connection):
     """
 
     session: BaseServerSession
+    owner = "Server"
     arrow_in, arrow_out = ">", "<"
     senders_may_block = True
     answers_all = True
@@ -3342,6 +3343,9 @@ class ServerConnection(Connection):
             self._drain_seconds = threading.TIMEOUT_MAX  # it merely ends: answer all
         self.handler_ended = threading.Condition(self.lock)
         self._lost: list[str] = []  # when the client had hung up, in words
+
+    def sink_of_batch(self, size: int) -> Any:
+        return Batch(self, size)
 
     def output_failed(self, at_once: bool) -> None:
         if at_once:
@@ -5249,9 +5253,6 @@ class BaseServerSession(Session):
         version = self.peer.version
         return version in REVISIONS and REVISIONS[version].batches
 
-    def sink_of_batch(self, connection: Any, size: int) -> Any:
-        return Batch(connection, size)
-
     def is_for_reader(self, method: str) -> bool:
         row = METHODS.get(method)  # an unknown method is refused at once
         return row.on_reader if row else method not in self.registry.methods
@@ -5263,11 +5264,6 @@ class BaseServerSession(Session):
 
     def closed_error(self) -> ConnectionClosed:
         return ConnectionClosed("The client has hung up")
-
-    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
-        limit = f"{self.connection.max_message_bytes / (1 << 20):g} MiB"
-        return McpError(CONTENT_TOO_LARGE, f"A message has over {limit}: "
-                        "Server(max_message_bytes=…)")
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         if method == INITIALIZED:
@@ -6542,12 +6538,6 @@ class BaseClientSession(Session):
 
     def timeout_error(self, reason: str) -> RequestTimeout:
         return RequestTimeout(reason + self._other_output(self.process.stderr_tail))
-
-    def oversized_error(self, request: OutgoingRequest | None) -> McpError:
-        what = f"The response to {request.label}" if request else "A message"
-        size = self.connection.max_message_bytes / (1 << 20)
-        return McpError(CONTENT_TOO_LARGE, f"{what} has over {size:g} MiB: "
-                        "Client(max_message_bytes=…)")
 
     def closed_error(self) -> ConnectionClosed:
         process, text = self.process, "The server has closed the connection"

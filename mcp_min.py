@@ -2203,10 +2203,7 @@ class Connection:
                 with self.lock:
                     is_response = self.outgoing.find(message.get("id")) is not None
             if not is_response:
-                members = as_object(message)
-                request_id = valid_id(members.get("id"))
-                if not self.answers_all and "method" not in members:
-                    request_id = None
+                request_id = valid_id(as_object(message).get("id"))
                 self._send_error(request_id, error, line, sink)
                 return
             kind = "response"  # a malformed one: parse_response will report it
@@ -2219,8 +2216,6 @@ class Connection:
 
     def _refuse_line(self, error: McpError, line: Line) -> None:
         """Answer a line that was not parsed, or fail the call that it answers."""
-        may_have_id = isinstance(error, Unparsed)
-        too_large = isinstance(error, Oversized)
         request_id, member = id_and_member(line)
         is_response = member in (b"result", b"error")
         request = self._take_outgoing(request_id) if is_response else None
@@ -2230,15 +2225,15 @@ class Connection:
             error.message = (f"{what} has over {size:g} MiB: "
                              f"{self.owner}(max_message_bytes=…)")
         if request:
-            if not too_large:
+            if not isinstance(error, Oversized):
                 error = invalid_response(error.message)
             # Its traceback would keep the line in memory.
             request.end(Outcome(None, error.with_traceback(None)))
-        elif is_response and may_have_id:  # to nothing that is known
+        elif not isinstance(error, Unparsed):  # its syntax is wrong: it has no id
+            self._send_error(None, error, line, self.outbox)
+        elif is_response:  # to nothing that is known
             self.session.handle_stray_line(line)
         else:
-            if not (member and may_have_id):
-                request_id = None
             self._send_error(request_id, error, line, self.outbox)
 
     def _send_error(self, request_id: int | str | None, error: McpError, line: Line,
@@ -2295,17 +2290,12 @@ class Connection:
                 request = self.incoming.find(params.get("requestId"))
             if request and request.cancel(params.get("reason")):
                 return  # otherwise it may end a subscription: the session's
-        if method == PROGRESS:
-            self._handle_progress(params, size)
+        if method == PROGRESS and type(params.get("progress")) in (int, float):
+            with self.lock:
+                asked = self.outgoing.find(params.get("progressToken"))
+                if asked:
+                    asked.note_progress(params, size + REQUEST_COST)
         self.session.handle_notification(method, params, size)
-
-    def _handle_progress(self, params: Json, size: int) -> None:
-        if type(params.get("progress")) not in (int, float):
-            return
-        with self.lock:
-            request = self.outgoing.find(params.get("progressToken"))
-            if request:
-                request.note_progress(params, size + REQUEST_COST)
 
     # -- serving
 

@@ -316,7 +316,7 @@ if TYPE_CHECKING:
     from argparse import Namespace  # cli
     from asyncio import AbstractEventLoop, Task  # asyncio
     from collections.abc import Awaitable, Coroutine, Generator  # asyncio
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from concurrent.futures import Future
     from types import FrameType  # turns
     from types import ModuleType  # cli
@@ -2576,12 +2576,15 @@ CLASSES: Any = {  # see Node.accepts; a float must be finite, too
 class Node(dict):  # type: ignore[type-arg]
     """A schema that was read: its keywords, with nodes for the schemas in them.
 
-    source: the schema as it was written.  base: its URI.  size: how many names and
-    schemas it has.  accepts: a class all of whose instances match unchanged (`object`:
-    any value), or None; it saves the evaluation of such a part.
+    source: the schema as it was written.  base: its URI.  asking: the nodes of its
+    document that ask what others have evaluated; if there are any, all branches of an
+    `anyOf` count, not only the first that matches.  size: how many names and schemas it
+    has.  accepts: a class all of whose instances match unchanged (`object`: any value),
+    or None; it saves the evaluation of such a part.
     """
 
     base = ""
+    asking: Sequence[Node] = ()
 
     def __init__(self, keywords: Json, source: Json) -> None:
         super().__init__(keywords)
@@ -2636,14 +2639,10 @@ class Node(dict):  # type: ignore[type-arg]
 
 
 class Budget:
-    """The work that is left for a validation; unbounded for our own data.
+    """The work that is left for a validation; unbounded for our own data."""
 
-    every: all branches of `anyOf` count, not only the first that matches.
-    """
-
-    def __init__(self, bounded: bool = True, every: bool = False) -> None:
+    def __init__(self, bounded: bool = True) -> None:
         self.steps: float = MAX_STEPS if bounded else INFINITE
-        self.every = every
 
     def spend(self, looks: int) -> None:
         """Count a step, and what is looked at in it."""
@@ -2654,8 +2653,6 @@ class Budget:
 
 class SchemaReader:
     """Makes the nodes of one schema document.  SchemaError: it is a bad one."""
-
-    every = False  # see Budget
 
     def read_document(self, document: object) -> Node:
         """Check a schema, as any value is checked, and read it."""
@@ -2874,7 +2871,7 @@ class Evaluation:
         self.value = other.value
 
     def apply_any(self, nodes: list[Node]) -> None:
-        self.choose(nodes, self.budget.every)
+        self.choose(nodes, every=bool(self.node.asking))
 
     def apply_one(self, nodes: list[Node]) -> None:
         count = self.choose(nodes, True)
@@ -3016,23 +3013,21 @@ class Validator:
     reader: ClassVar[type[SchemaReader]] = SchemaReader
 
     def __init__(self, document: object) -> None:
-        reader = self.reader()
         try:
             encode(document)  # TypeError or ValueError: it is not JSON
-            self._root = reader.read_document(document)
+            self._root = self.reader().read_document(document)
         except SchemaError:
             raise
         except RecursionError:
             raise SchemaError("the schema nests too deeply") from None
         except (TypeError, ValueError) as error:
             raise SchemaError(f"it is not JSON, or has a bad URI: {error}") from None
-        self._every = reader.every
 
     def problems(self, value: object, bounded: bool = True) -> list[str]:
         """A readable line for each problem.  SchemaError: it is too much work."""
         if self._root.fits(value):
             return []
-        problems = self._evaluate(value, Budget(bounded, self._every)).problems
+        problems = self._evaluate(value, Budget(bounded)).problems
         return first_texts(problems, MAX_PROBLEMS, str)
 
     def _evaluate(self, value: object, budget: Budget,
@@ -3818,7 +3813,7 @@ class Converter(Validator):
         """
         if self._root.fits(value):
             return value
-        budget = Budget(every=self._every)
+        budget = Budget()
         while True:
             evaluation = self._evaluate(value, budget, lenient=not strict)
             if evaluation.value is value:
@@ -8133,6 +8128,7 @@ class DocumentReader(SchemaReader):
         self._names: dict[str, Node] = {}  # by URI, and by what references say
         self._dynamic: dict[str, dict[str, Node]] = {}  # anchor: base: node
         self._references: list[tuple[Node, str]] = []   # to be resolved
+        self._asking: list[Node] = []      # see Node
 
     def read_document(self, document: object) -> Node:
         """Read a document, and resolve its references."""
@@ -8162,6 +8158,7 @@ class DocumentReader(SchemaReader):
                 self._base = uri.partition("#")[0]
         node = super().node(keywords, source)
         node.base, self._base = self._base, outer
+        node.asking = self._asking
         patterns = node.get("patternProperties", ())
         for pattern in (*patterns, node.get("pattern", "")):
             compile_pattern(pattern)  # SchemaError now; it is cached
@@ -8174,7 +8171,7 @@ class DocumentReader(SchemaReader):
             anchors = self._dynamic.setdefault(node["$dynamicAnchor"], {})
             anchors[node.base] = node
         if "unevaluatedItems" in node or "unevaluatedProperties" in node:
-            self.every = True
+            self._asking.append(node)
         return node
 
     def translate(self, source: Json) -> Json:

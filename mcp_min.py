@@ -751,6 +751,12 @@ def notification(method: str, params: Json | None = None) -> Json:
     return message
 
 
+def with_meta(message: Json, more: Json) -> Json:
+    """A copy of a result, or of params, with more in its `_meta`."""
+    meta = as_object(message.get("_meta"))
+    return {**message, "_meta": {**meta, **more}}
+
+
 def error_response(request_id: object, error: McpError) -> Json:
     return {"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}
 
@@ -1894,17 +1900,14 @@ class OutgoingRequest:
 
         with_token: let the peer report progress.
         """
-        self.id = request_id = next(self.connection.ids)
-        message = {"jsonrpc": "2.0", "id": request_id, "method": self.method}
+        self.id = next(self.connection.ids)
         if with_token:
-            params = params or {}
-            meta = {**(params.get("_meta") or {}), "progressToken": request_id}
-            params = {**params, "_meta": meta}
-        if params is not None:
-            message["params"] = params
+            params = with_meta(params or {}, {"progressToken": self.id})
         self.has_token, self.progress = with_token, float("-inf")
         self.heard_at = monotonic()
-        self.enter(encode(message), may_block)
+        line = encode({"jsonrpc": "2.0", "id": self.id,
+                       **notification(self.method, params)})
+        self.enter(line, may_block)
 
     def enter(self, line: bytes = b"", may_block: bool = True) -> None:
         """Enter the table, and send a line if there is one."""
@@ -3605,12 +3608,6 @@ class AskedRequest(OutgoingRequest):
         self.end(Outcome(None, McpError(
             INTERNAL_ERROR, "The answer was refused: the request has been answered, or "
             f"{MAX_BACKLOG_BYTES} bytes of others are in flight")))
-
-
-def with_meta(message: Json, more: Json) -> Json:
-    """A copy of a result, or of params, with more in its `_meta`."""
-    meta = as_object(message.get("_meta"))
-    return {**message, "_meta": {**meta, **more}}
 
 
 def in_object(result: Json, value: object) -> Json:

@@ -1055,9 +1055,6 @@ class Inbox:
         if self.on_arrival:
             self.on_arrival()
 
-    def is_empty(self) -> bool:
-        return self._jobs.empty()
-
     def wait(self, until: float = INFINITE) -> Any:
         """Wait for the outcome; queue.Empty: there is none by `until`."""
         while True:
@@ -1833,9 +1830,7 @@ class IncomingRequest:
 class IncomingRequests(Requests["IncomingRequest"]):
     """The requests of the peer.  bytes: charged for them and for its subscriptions."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
+    bytes = 0
 
     def charge(self, size: int) -> None:
         """Charge the peer for what it makes us keep; a negative size releases it."""
@@ -2907,10 +2902,8 @@ class Evaluation:
 
         If all fail as a whole, report what each expects.
         """
-        within = []
-        for problems in failed:
-            if problems[0].value is MISSING or problems[0].path != self.path:
-                within.append(problems)
+        within = [problems for problems in failed if problems[0].value is MISSING
+                  or problems[0].path != self.path]
         if within:
             fewest = min(within, key=len)
             self.problems += fewest
@@ -9066,12 +9059,13 @@ def wait_for_loop(loop: AbstractEventLoop, inbox: Inbox,
                   until: float = INFINITE) -> Any:
     """Wait for what run_on_loop has begun; RuntimeError: the loop has closed before."""
     while True:
+        is_closed = loop.is_closed()  # then the outcome is there, or will never be
         try:
             return inbox.wait(min(until, monotonic() + STEP_SECONDS))
         except Empty:
             if monotonic() >= until:
                 raise
-            if loop.is_closed() and inbox.is_empty():
+            if is_closed:
                 raise RuntimeError("the event loop has ended") from None
 
 

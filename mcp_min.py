@@ -3354,8 +3354,7 @@ class ServerConnection(Connection):
             self.handler_ended.wait_for(
                 lambda: not self.incoming, self._drain_seconds)
             unfinished = len(self.incoming)
-        if self.callbacks.bytes:
-            self.callbacks.drain(deadline - monotonic())
+        self.callbacks.drain(deadline - monotonic())
         self.outbox.wait_until_written(deadline - monotonic())
         if unfinished:
             self._lost.append(f"{unfinished} of its requests were cancelled")

@@ -2,7 +2,7 @@
 
 Copy this file beside your program; it needs Python 3.9 or newer and nothing else.
 
-A server (part II):
+A server (part II), for which `help(Server)` and `help(Context)` are the reference:
 
     from mcp_min import Server
 
@@ -16,16 +16,12 @@ A server (part II):
     if __name__ == "__main__":
         server.run()                       # speaks to a host over stdin and stdout
 
-Reference: `help(Server)` and `help(Context)`.
-
-A client (part III):
+A client (part III), for which `help(Client)` is the reference:
 
     from mcp_min import Client
 
     with Client(["python3", "weather.py"]) as client:
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
-
-Reference: `help(Client)`.
 
 `python3 mcp_min.py demo` shows two sessions line by line, and `vendor FOLDER` writes a
 copy with what you need.  (chapter: cli)
@@ -51,8 +47,7 @@ Words used from part I on:
     node          a schema that was read
     problem       what is wrong with a value
 
-Read the file from top to bottom.  A section uses only earlier ones, except in
-annotations:
+Read it from top to bottom: a section uses only earlier ones, except in annotations.
 
     Part I: the protocol, which both ends share
     1  Vocabulary    the facts of the specification, as tables
@@ -115,13 +110,13 @@ Each connection has one reader thread.  It waits in `Connection.next_line` until
 `split_lines` has a whole line; `Connection.receive` parses it, and `classify` says what
 it is: a request, a notification, or the response to a request of ours.
 
-The line above is a request.  It becomes an IncomingRequest and enters a table under its
-id.  It leaves the table exactly once: when it is answered or cancelled, or when the
-connection ends.  The thread that takes it out decides its outcome; any other finds no
-entry, and does nothing.  Whatever is sent about a request (progress, log messages, the
-response) is queued while holding the lock under which the request was found in the
-table.  So progress cannot follow the response, and nothing is sent about a cancelled
-request.  Our own requests have a table with the same rule.
+A request becomes an IncomingRequest and enters a table under its id.  It leaves the
+table exactly once: when it is answered or cancelled, or when the connection ends.  The
+thread that takes it out decides its outcome; any other finds no entry, and does
+nothing.  Whatever is sent about a request (progress, log messages, the response) is
+queued while holding the lock under which it was found in the table: so progress cannot
+follow the response, and nothing is sent about a cancelled request.  Our own requests
+have a table with the same rule.
 
 `Connection.run_handler` hands the request to a thread of a pool, so that pings,
 cancellations and answers are read while every handler is busy.  There `serve_request`
@@ -129,13 +124,9 @@ calls `handle` of the session, and `respond` takes the request out of the table 
 queues a line in the Outbox.  `Outbox.flush` writes it, on the same thread, together
 with whatever other threads have queued meanwhile.
 
-In a server (part II) `run` first duplicates descriptors 0 and 1 for the connection and
-redirects the originals (`stdio_server`), so that a stray print cannot corrupt the
-protocol.
-
-If no other handler is running, the reader runs this one itself, which saves a switch of
-threads.  If it takes long, another thread takes over the reading (`hand_over`).
-(chapter: turns)
+If no other handler of a server (part II) is running, the reader runs this one itself,
+which saves a switch of threads.  If it takes long, another thread takes over the
+reading (`hand_over`).  (chapter: turns)
 
 The session's `handle` takes four steps, the same for every method.
 
@@ -171,11 +162,9 @@ the session's `handle`; everything else in `serve_request`.
     "Oslo: sun for 5 days"}],"isError":false}}
 
 In a client (part III) the session is a BaseClientSession, which holds what was agreed.
-The line was sent by a BaseCall, whose loop runs on the calling thread.  The reader only
-puts what arrives into the call's Inbox: progress, the response, the end of the
-connection.  The calling thread takes it out, calls the progress handler, and keeps the
-deadline.  Parts II and III do not name each other: `Client(server)` joins the two with
-pipes.
+The line was sent by a BaseCall, whose loop runs on the calling thread: it takes out of
+the call's Inbox what the reader puts there (progress, the response, the end of the
+connection), calls the progress handler, and keeps the deadline.
 
 In the stateless revision a result may be "input required": then the calling thread lets
 the user's handlers answer, sends another request, and loops.  (chapter: stateless)
@@ -231,11 +220,10 @@ Limits on what a client can make a server (part II) hold or do:
     a message                    16 MiB, nested 200 deep; an estimated 80 MiB parsed
                                  (40 bytes for each bracket, comma, colon and string):
                                  two million numbers
-    requests in flight           1,000; or 16 MiB, which the last one may exceed.  The
-                                 bytes of each, and of the largest answer to one of its
-                                 questions, count until its handler returns, also if
-                                 cancelled; one of a batch counts as the whole batch.
-                                 How many answers a handler keeps is its own choice
+    requests in flight           1,000; or 16 MiB, which the last one may exceed: of
+                                 each its line (in a batch, the whole), and the largest
+                                 answer to one of its questions, until its handler
+                                 returns.  A handler chooses how many answers it keeps
     `initialize`                 1 MiB
     ids and progress tokens      65,536 characters
     messages of a batch          100, and 16 MiB of responses
@@ -269,19 +257,17 @@ To extend a server (part II): any pair of binary streams can be a transport; pas
 Server.serve.  Chapters and extensions hook in through the doors listed at the end of
 section 13.
 
-Register methods and notifications of your own with Server.method, and code that wraps
-every request with Server.middleware; declare them with `capabilities=`.
+Server.method, Server.middleware and `capabilities=` are for methods of your own.
 (chapter: more)
 
-An extension that pushes notifications grants them with Server.subscription and sends
-them with notify_subscribers.  (chapter: stateless)
+Server.subscription and notify_subscribers are for their notifications.
+(chapter: stateless)
 
 To extend a client (part III): any pair of binary streams can be a target.
-Client.request and Client.notify send any method.  Client.answer lets its handlers
-answer a question that arrived some other way.  `capabilities=` declares them.
+Client.request, Client.notify, Client.answer and `capabilities=` are for methods of your
+own; the doors are listed at the end of section 15.
 
-To extend the file itself, see the comment above METHODS in part I: how to add a
-revision, a method or a question.
+To extend the file itself, see the comment above METHODS in part I.
 
 To vendor it, copy it under any name: it works from a zip file, twice in one process,
 and under `python -I -S`.  Importing it starts no thread and touches no file.  PARTS

@@ -1538,15 +1538,16 @@ class Outbox:
     queued, so that no thread needs to be woken.  If another thread holds `writing`, it
     will write our line too: it looks at the queue once more after it releases that.
 
-    may_block: whether a sender may block in a full pipe.  A server's handlers may: the
-    client sets their pace.  A client's callers may not, because they have timeouts to
-    keep, nor may a thread that reads or runs an event loop: what the pipe does not take
-    at once is left to the writer thread.
+    A server's handlers may block in a full pipe: the client sets their pace.  A client's
+    callers may not, because they have timeouts to keep, nor may a thread that reads or
+    runs an event loop: what the pipe does not take is left to the writer thread.
+
+    Who calls put, wait_for_room, take or release holds Connection.lock.
     """
 
-    def __init__(self, connection: Connection, stream: ByteStream,
-                 may_block: bool) -> None:
-        self._connection, self._may_block = connection, may_block
+    def __init__(self, connection: Connection, stream: ByteStream) -> None:
+        self._connection = connection
+        self._may_block = connection.senders_may_block
         self._stream: ByteStream = getattr(stream, "buffer", stream)
         self._can_write = make_poll(self._stream, "w", False)
         self._writer = ThreadPool("mcp writer", 1)
@@ -1558,7 +1559,7 @@ class Outbox:
         self._room = threading.Condition(connection.lock)
 
     def put(self, line: bytes, request_id: object = None) -> None:
-        """Queue a line for the next `flush`.  The caller holds Connection.lock."""
+        """Queue a line for the next `flush`."""
         if self._connection.closed:
             return
         if len(self._queue) > MAX_UNREAD_BYTES:
@@ -1571,20 +1572,17 @@ class Outbox:
         return self.size > HIGH_WATER_BYTES and not self._connection.closed
 
     def wait_for_room(self) -> None:
-        """Wait until it is not crowded, if senders may block.
-
-        The caller holds Connection.lock, and may put one line, however long.
-        """
+        """Wait until one line, however long, may be put."""
         if self._may_block:
             self._room.wait_for(lambda: not self.is_crowded())
 
     def take(self) -> bytearray:
-        """Take what is queued.  The caller holds Connection.lock."""
+        """Take what is queued."""
         data, self._queue = self._queue, bytearray()
         return data
 
     def release(self, size: int) -> None:
-        """These bytes are written, or dropped.  The caller holds Connection.lock."""
+        """These bytes, which were taken, are written or dropped."""
         if self.size > HIGH_WATER_BYTES:  # somebody may wait for room
             self._room.notify_all()
         self.size -= size
@@ -1703,9 +1701,7 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
 class IncomingRequest:
     """A request of the peer, until it is answered or cancelled.
 
-    It is in the table while lines about it may still be sent.  Such a line is queued
-    without releasing the lock under which the request was found there.  (A line that
-    was queued before a cancellation is still sent.)
+    It is in the table while lines about it may still be queued.
 
     id, method, params: as received.  sink: takes its response.  on_reader: the reader
     handles it.  cost: the bytes that it is charged.  cancelled: True once it was
@@ -2065,7 +2061,7 @@ class Connection:
         self.closed = False
         self.incoming = IncomingRequests()
         self.outgoing: Requests[OutgoingRequest] = Requests()
-        self.outbox = Outbox(self, writer, self.senders_may_block)
+        self.outbox = Outbox(self, writer)
         self._output_failed = False
         self.why_closed = ""             # if it was this end, and for a reason
         self.waiting_since = INFINITE    # since when the reader waits for a line

@@ -1678,9 +1678,6 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
     the peer may reuse an id.
     """
 
-    def add(self, request: RequestT) -> None:
-        self[request.id] = request
-
     def has(self, request: RequestT) -> bool:
         return self.get(request.id) is request
 
@@ -1734,16 +1731,16 @@ class IncomingRequest:
         with self.connection.lock:
             self.thread, self._ended = None, True
             if self.cancelled:
-                self._release()
+                self.charge(-self.cost)
 
-    def _release(self) -> None:  # the caller holds the lock
-        """Release its cost.
+    def charge(self, size: int) -> None:  # the caller holds the lock
+        """Charge the peer more for it; or less, when it is over.
 
-        A cancelled request keeps it until its handler ends; else a peer could fill
-        memory by cancelling.
+        A cancelled request keeps its cost until its handler ends; else a peer could
+        fill memory by cancelling.
         """
-        self.connection.incoming.charge(-self.cost)
-        self.cost = 0
+        self.cost += size
+        self.connection.incoming.bytes += size
 
     def respond(self, result: Json) -> None:
         """Send its result, unless the request has left the table."""
@@ -1772,7 +1769,7 @@ class IncomingRequest:
             if not connection.incoming.take(self):
                 return
             # Before it is sent: the peer may send its next request on receipt.
-            self._release()
+            self.charge(-self.cost)
             self.sink.put(line, self.id)
         self.flush(may_block=not self.on_reader)
 
@@ -1791,7 +1788,7 @@ class IncomingRequest:
                 self.cancel_reason = reason[:MAX_REASON]  # it is kept, not charged
             self.sink.put(b"")
             if self._ended:
-                self._release()
+                self.charge(-self.cost)
             elif self.thread is None:
                 self.params = {}  # its handler will not run
             hooks = self._hooks  # no more are added once it is cancelled
@@ -1814,10 +1811,6 @@ class IncomingRequests(Requests["IncomingRequest"]):
 
     bytes = 0
 
-    def charge(self, size: int) -> None:
-        """Charge the peer for what it makes us keep; a negative size releases it."""
-        self.bytes += size
-
     def add(self, request: IncomingRequest) -> None:
         """Add a request and charge its cost; McpError: no room, or its id is in use.
 
@@ -1828,7 +1821,7 @@ class IncomingRequests(Requests["IncomingRequest"]):
             raise McpError(INVALID_REQUEST, "Invalid request: this id is in use")
         if not request.on_reader:
             self.check_room()
-        self.charge(request.cost)
+        self.bytes += request.cost
         self[request.id] = request
 
     def has_room(self, besides: int = 0) -> bool:
@@ -1892,7 +1885,7 @@ class OutgoingRequest:
         with connection.lock:
             ends = connection.ending
             if not ends:
-                connection.outgoing.add(self)
+                connection.outgoing[self.id] = self
                 connection.outbox.put(line)
         if ends:
             self.fail()
@@ -3239,10 +3232,6 @@ class ServedRequest(IncomingRequest):
                     self._progress = progress
                 self.connection.outbox.put(line)
 
-    def charge(self, size: int) -> None:
-        """Charge more for it.  The caller holds Connection.lock."""
-        self.cost += size
-        self.connection.incoming.charge(size)
 
     @property
     def in_batch(self) -> bool:
@@ -3271,9 +3260,9 @@ class Batch:
         if response:
             self._responses.append(response.rstrip())
             self._bytes += len(response)
-            incoming.charge(len(response))
+            incoming.bytes += len(response)
         if not self._missing and self._responses:
-            incoming.charge(-self._bytes)
+            incoming.bytes -= self._bytes
             self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
 
 
@@ -8952,10 +8941,10 @@ def handle_subscribe(request: ServedRequest, params: Json) -> Json:
             return {}
         if wanted:
             incoming.check_room(besides=request.cost)
-            incoming.charge(cost)
+            incoming.bytes += cost
             subscriptions.add(key)
         else:
-            incoming.charge(-cost)
+            incoming.bytes -= cost
             subscriptions.remove(key)
     return {}
 

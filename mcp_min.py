@@ -3009,25 +3009,6 @@ class Validator:
             raise SchemaError("checking nests too deeply (or $ref is a loop)") from None
 
 
-class OutputSchema:
-    """The output schema of a tool, or None, and the validation of results with it."""
-
-    def __init__(self, schema: Json | None) -> None:
-        self.schema = schema
-        self.wrapped = WRAPS_RESULT in (schema or ())
-
-    @cached_property
-    def _validator(self) -> Validator:
-        return Validator(self.schema)
-
-    def problems(self, value: object) -> list[str]:
-        """A readable line for each problem; an unusable schema counts as one."""
-        try:  # our own results are not limited
-            return self._validator.problems(value, bounded=False)
-        except SchemaError as error:
-            return [str(error)]
-
-
 # == Part II: a server =================================================================
 # `Server`, and what a handler can do: the process's stdin and stdout, what a server
 # knows of its client, signatures that become schemas, contexts and questions,
@@ -4891,11 +4872,22 @@ class ToolEntry(Registration):
         else:
             Validator(output)
             output = structured_schema(output)
-        self._output = OutputSchema(output)
+        self._output: Json | None = output
 
     def own_fields(self) -> Json:
         return wire_fields(input_schema=self.signature.schema,
-                           output_schema=self._output.schema)
+                           output_schema=self._output)
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self._output)
+
+    def _problems(self, data: object) -> list[str]:
+        """A readable line for each problem of structured content."""
+        try:  # our own results are not limited
+            return self._validator.problems(data, bounded=False)
+        except SchemaError as error:
+            return [str(error)]
 
     def failure(self, text: str) -> str:
         """What a model reads of an exception other than ToolError."""
@@ -4903,13 +4895,13 @@ class ToolEntry(Registration):
 
     def result(self, value: Any, session: BaseServerSession) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
-        has_schema = self._output.schema is not None
+        has_schema = self._output is not None
         if not has_schema and is_text(value):
             return text_result(str(value))
         result = self._result_of(read_result(value), has_schema, session)
         if has_schema and result["isError"] is not True:
             data = result.get("structuredContent")
-            problems = "; ".join(self._output.problems(data))
+            problems = "; ".join(self._problems(data))
             if problems:  # with the value, so that a model can read it all the same
                 raise ValueError("the result does not fit the output schema: "
                                  f"{problems}; it is: {json.dumps(data)[:500]}")
@@ -4919,7 +4911,7 @@ class ToolEntry(Registration):
                    session: BaseServerSession) -> Json:
         if value is None and not has_schema:
             return ToolResult()
-        parts, wraps = listed(value), self._output.wrapped
+        parts, wraps = listed(value), WRAPS_RESULT in (self._output or ())
         if isinstance(value, ToolResult):
             result = {"isError": False, **value}  # clients read it by key
             data = session.json_of(value.structured_content, self.key)

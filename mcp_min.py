@@ -1661,7 +1661,7 @@ class Outbox:
             if written:
                 rest = memoryview(rest)[written:]
             elif not (isinstance(self._stream, io.RawIOBase)  # it is non-blocking
-                      and make_poll(self._stream, "w", False)(None)):
+                      and self._can_write(None)):
                 problem = "the stream's write() does not say what it has written"
                 self._connection.why_closed = problem
                 raise OSError(problem)

@@ -1082,15 +1082,6 @@ class Outcome(Generic[T]):
             raise self.error
         return self.value
 
-    def deliver(self, future: Any) -> None:
-        """Set it in a future, of asyncio or another, that was not cancelled."""
-        if isinstance(self.error, StopIteration):  # no future takes that
-            future.set_exception(RuntimeError(repr(self.error)))
-        elif self.error:
-            future.set_exception(self.error)
-        else:
-            future.set_result(self.value)
-
 
 def raise_cancelled() -> NoReturn:
     raise Cancelled()
@@ -6159,8 +6150,12 @@ class BaseCall(OutgoingRequest):
         def run() -> None:
             outcome = Outcome.of(lambda: read(self.result()))
             self.give_up("cancelled")  # if it was cancelled while it was sent again
-            if future.set_running_or_notify_cancel():
-                outcome.deliver(future)
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(outcome())
+            except BaseException as error:
+                future.set_exception(error)
 
         try:
             self.begin()
@@ -8992,6 +8987,16 @@ def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
     return tell
 
 
+def settle(future: Any, outcome: Outcome[Any]) -> None:
+    """Set the outcome of a future, of asyncio or another, that was not cancelled."""
+    if isinstance(outcome.error, StopIteration):  # no future takes that
+        future.set_exception(RuntimeError(repr(outcome.error)))
+    elif outcome.error:
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome.value)
+
+
 CANCEL_SECONDS = 1.0  # for tasks to end when they are cancelled
 
 
@@ -9139,7 +9144,7 @@ async def on_thread(run: Callable[[], T]) -> T:
 
     def deliver(outcome: Outcome[T]) -> None:
         if not future.done():
-            outcome.deliver(future)
+            settle(future, outcome)
 
     def job() -> None:
         outcome = Outcome.of(run)
@@ -10747,7 +10752,7 @@ class AsyncClient:
             outcome = Outcome.of(method)
             calling.future = None
             if future.set_running_or_notify_cancel():
-                outcome.deliver(future)
+                settle(future, outcome)
 
         self._threads.submit(job)
         return await asyncio.wrap_future(future)  # to cancel this cancels the future

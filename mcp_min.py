@@ -938,19 +938,15 @@ class ThreadPool:
         """Run a job as soon as a thread is free.  size: bytes of memory it holds."""
         with self._lock:
             if self._idle <= len(self._jobs) and self._threads < self._limit:
-                self._start_thread()
+                try:
+                    start_thread(self._name, self._work)
+                    self._threads += 1
+                except RuntimeError:
+                    if not self._threads:
+                        raise
             self._jobs.append((job, size))
             self.bytes += size
             self._changed.notify()
-
-    def _start_thread(self) -> None:  # the lock is held
-        self._threads += 1
-        try:
-            start_thread(self._name, self._work)
-        except RuntimeError:
-            self._threads -= 1
-            if not self._threads:
-                raise
 
     def leave(self, size: int = 0) -> None:
         """A job is done; size: as it was submitted."""

@@ -2074,17 +2074,6 @@ class Connection:
         finally:
             self.end_of_input()
 
-    def backlog_full(self) -> bool:
-        """True if so many notifications wait for handlers that more are dropped."""
-        return self.callbacks.bytes > MAX_BACKLOG_BYTES
-
-    def call_back(self, job: Job, size: int) -> None:
-        """Run a handler of notifications after those before it."""
-        try:
-            self.callbacks.submit(job, size)
-        except RuntimeError:  # no thread can be started for it
-            log_exception("mcp_min: a notification was dropped")
-
     def raise_closed(self) -> NoReturn:
         raise self.session.closed_error()
 
@@ -3199,7 +3188,6 @@ class ServedRequest(IncomingRequest):
                 if progress < INFINITE:
                     self._progress = progress
                 self.connection.outbox.put(line)
-
 
     @property
     def in_batch(self) -> bool:
@@ -6447,17 +6435,19 @@ class BaseClientSession(Session):
 
     def handle_notification(self, method: str, params: Json, size: int) -> None:
         if not (self.subscriptions.takes(method, params, size)
-                or self.connection.backlog_full()):
+                or self.connection.callbacks.bytes > MAX_BACKLOG_BYTES):
             self.call_handlers(method, params, size + REQUEST_COST)
 
     def call_handlers(self, method: str, params: Json, size: int) -> None:
-        settings, connection = self.settings, self.connection
-        if settings.log_handler and method == LOG_MESSAGE:
-            logged = Fields.of(params)
-            connection.call_back(partial(settings.log_handler, logged), size)
-        if settings.message_handler:
-            message = {"method": method, "params": params}
-            connection.call_back(partial(settings.message_handler, message), size)
+        settings, call = self.settings, self.connection.callbacks.submit
+        try:
+            if settings.log_handler and method == LOG_MESSAGE:
+                call(partial(settings.log_handler, Fields.of(params)), size)
+            if settings.message_handler:
+                message = {"method": method, "params": params}
+                call(partial(settings.message_handler, message), size)
+        except RuntimeError:  # no thread can be started for it
+            log_exception("mcp_min: a notification was dropped")
 
     # -- its end
     def on_end(self) -> None:
@@ -8827,10 +8817,15 @@ class MoreSession(BaseServerSession):
         own = self.registry.methods.get(method)
         if own is None or not method.startswith("notifications/"):
             return
-        if not self.connection.backlog_full():
-            request = OwnNotification(self.connection, method, params)
-            job = partial(request.handle, own.signature)
-            self.connection.call_back(job, size + REQUEST_COST)
+        callbacks = self.connection.callbacks
+        if callbacks.bytes > MAX_BACKLOG_BYTES:
+            return  # too many wait
+        request = OwnNotification(self.connection, method, params)
+        try:
+            callbacks.submit(partial(request.handle, own.signature),
+                             size + REQUEST_COST)
+        except RuntimeError:  # no thread can be started for it
+            log_exception("mcp_min: a notification was dropped")
 
 
 class MoreServer(BaseServer):

@@ -549,10 +549,7 @@ class ToolError(Error):
 
 
 class RequestTimeout(Error, TimeoutError):
-    """No response and no progress came in time; the peer was sent a cancellation.
-
-    See basic/lifecycle, "Timeouts".
-    """
+    """Nothing came in time; the peer was sent a cancellation (basic/lifecycle)."""
 
 
 class ConnectionClosed(Error, ConnectionError):
@@ -895,10 +892,10 @@ def parse_response(message: Json) -> Json:
 
 
 def start_thread(name: str, run: Job) -> threading.Thread:
-    """Start a thread.
+    """Start a thread; RuntimeError if none can be started.
 
-    Raises RuntimeError if none can be started: at exit since Python 3.12, in an
-    isolated subinterpreter, in a process that may have no more of them.
+    That is so at exit since Python 3.12, in an isolated subinterpreter, and in a
+    process that may have no more of them.
     """
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
@@ -1459,10 +1456,7 @@ class ToolResult(Fields):
 
 
 def check_tool_results(messages: list[Any]) -> None:
-    """Raise ValueError for a message that mixes tool results with other content.
-
-    See client/sampling.
-    """
+    """Raise ValueError for tool results beside other content (client/sampling)."""
     for message in messages:
         blocks = map(as_object, listed(as_object(message).get("content")))
         types = {str(block.get("type")) for block in blocks}
@@ -1685,8 +1679,6 @@ class Requests(dict, Generic[RequestT]):  # type: ignore[type-arg]
 class IncomingRequest:
     """A request of the peer, until it is answered or cancelled.
 
-    It is in the table while lines about it may still be queued.
-
     id, method, params: as received.  sink: takes its response.  on_reader: the reader
     handles it.  cost: the bytes that it is charged.  cancelled: True once it was
     cancelled, or the connection was closed; cancel_reason: the reason that the peer
@@ -1829,10 +1821,7 @@ class IncomingRequests(Requests["IncomingRequest"]):
 
 
 class OutgoingRequest:
-    """A request of ours.  The thread that waits for it does all that has to be done.
-
-    The reader notes when progress came, and puts what ends the wait into the inbox.
-    The waiting thread keeps the deadline.
+    """A request of ours.  The thread that waits for it keeps its deadline.
 
     id: its key in the table, an int when it is sent.  label: its name in errors.
     timeout: seconds without a response or progress.  last_deadline: the time
@@ -1853,10 +1842,7 @@ class OutgoingRequest:
 
     def send(self, params: Json | None, with_token: bool = False,
              may_block: bool = True) -> None:
-        """Send it, or send it again with another id.
-
-        with_token: let the peer report progress.
-        """
+        """Send it, or again with another id; with_token: the peer may report progress."""
         self.id = next(self.connection.ids)
         if with_token:
             params = with_meta(params or {}, {"progressToken": self.id})
@@ -1880,13 +1866,7 @@ class OutgoingRequest:
             connection.outbox.flush(may_block)
 
     def wait(self) -> Any:
-        """Wait for the outcome.
-
-        Raises:
-            RequestTimeout: neither a response nor progress came in time.
-            ConnectionClosed: the connection has ended.
-            McpError: the error of the response.
-        """
+        """The result; or raise RequestTimeout, ConnectionClosed, or McpError: its error."""
         while True:
             try:
                 return self.inbox.wait(self.deadline())
@@ -1941,11 +1921,8 @@ class OutgoingRequest:
         self.inbox.finish(outcome)
 
     def note_progress(self, params: Json, size: int) -> bool:
-        """Note progress; False, and the deadline stays, if it did not increase.
-
-        The caller holds Connection.lock.
-        """
-        progress = params["progress"]
+        """Note progress; False, and the deadline stays, if it did not increase."""
+        progress = params["progress"]  # the lock is held
         if not (self.has_token and progress > self.progress):
             return False
         self.progress, self.heard_at = progress, monotonic()
@@ -2187,10 +2164,7 @@ class Connection:
 
     def _send_error(self, request_id: int | str | None, error: McpError, line: Line,
                     sink: Any) -> None:
-        """Answer a message that cannot be accepted.
-
-        request_id: None if it is no request; then a client does not answer it.
-        """
+        """Answer a message that cannot be accepted; request_id: None if it has none."""
         response = b""
         if self.answers_all or (request_id is not None and self.responds):
             # id null is JSON-RPC 2.0, though not in MCP's schemas.
@@ -2200,11 +2174,7 @@ class Connection:
         self._put(response, sink)
 
     def _handle_request(self, message: Json, sink: Any, size: int) -> None:
-        """Enter a request into the table and run its handler.
-
-        Raises:
-            McpError: there are too many, or the id is in use.
-        """
+        """Enter a request into the table, or raise McpError, and run its handler."""
         on_reader = self.session.is_for_reader(message["method"])
         request = self.request_class(self, message, sink, size, on_reader)
         with self.lock:
@@ -2574,10 +2544,8 @@ class Node(dict):  # type: ignore[type-arg]
         return properties if self.keys() <= known and not self.make else {}
 
     def fits(self, value: object) -> bool:
-        """True if the classes of a value and its parts prove that it matches unchanged.
-
-        A shortcut for the arguments of most calls.
-        """
+        """True if the classes of its parts prove that a value matches unchanged."""
+        # A shortcut for the arguments of most calls.
         if not self.flat or type(value) is not dict or "object" not in self.types:
             return self.takes(value)
         for name, part in value.items():

@@ -1266,8 +1266,7 @@ def camel_case(name: str) -> str:
 
 def wire_fields(**fields: object) -> Json:
     """Keyword arguments with the keys of the protocol, without those that are None."""
-    given = [key for key in fields if fields[key] is not None]
-    return {camel_case(key): fields[key] for key in given}
+    return {camel_case(key): value for key, value in fields.items() if value is not None}
 
 
 def to_base64(data: bytes) -> str:
@@ -1897,7 +1896,7 @@ class OutgoingRequest:
             return False
         if self.method != "initialize":  # basic/lifecycle: it MUST NOT be cancelled
             params = {"requestId": self.id, "reason": reason}
-            self.connection.send(notification(CANCELLED, params), may_block=False)
+            self.connection.send(notification(CANCELLED, params))
         return True
 
     def cancel(self) -> None:
@@ -2056,14 +2055,14 @@ class Connection:
 
     # -- sending
 
-    def send(self, message: Json, may_block: bool = True) -> None:
+    def send(self, message: Json) -> None:
         """Send a message; ValueError or TypeError if it is not JSON."""
-        self._put(encode(message), self.outbox, may_block)
+        self._put(encode(message), self.outbox)
 
-    def _put(self, line: bytes, sink: Any, may_block: bool = False) -> None:
+    def _put(self, line: bytes, sink: Any) -> None:
         with self.lock:
             sink.put(line)
-        self.outbox.flush(may_block)  # the reader must not block in a full pipe
+        self.outbox.flush(may_block=False)  # the reader must not block in a full pipe
 
     # -- receiving
 

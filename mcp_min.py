@@ -433,9 +433,6 @@ ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     "$/progress":      (PROGRESS, {"token": "progressToken", "value": "progress"}),
 }
 
-# Arguments that hosts add to calls of any tool: Gemini CLI, Cline, n8n.
-HOST_ARGUMENTS = {"wait_for_previous", "task_progress", "toolCallId"}
-
 WRAPS_RESULT = "x-fastmcp-wrap-result"  # marks the schema of {"result": …}
 LEVELS = "debug info notice warning error critical alert emergency".split()
 
@@ -5306,6 +5303,10 @@ def handle_list(request: ServedRequest, params: Json) -> Json:
     if len(page) < len(keys):
         result["nextCursor"] = page[-1]
     return result
+
+
+# Arguments that hosts add to calls of any tool: Gemini CLI, Cline, n8n.
+HOST_ARGUMENTS = {"wait_for_previous", "task_progress", "toolCallId"}
 
 
 @handles("tools/call")

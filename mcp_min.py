@@ -306,11 +306,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import FrameType  # turns
     from types import ModuleType  # cli
-    from typing import Concatenate  # asyncio
-    from typing import NoReturn, ParamSpec
+    from typing import Concatenate, ParamSpec  # asyncio
+    from typing import NoReturn
     from typing import TextIO  # cli
 
-    P = ParamSpec("P")
+    P = ParamSpec("P")  # asyncio
     Line = bytes | bytearray
     Job = Callable[[], object]  # a function without arguments; its result is dropped
 

@@ -9870,75 +9870,13 @@ TAPS.append(trace_of)
 # Doors: the classes of a connection, of its requests and of its pool.
 #
 # The thread that reads runs a handler itself if nothing else runs, because to hand each
-# request to another thread takes up to a quarter longer.  A clock checks whether a
-# handler holds up the reader; then another thread reads on.  The clock also reports
-# handlers that go on long after they were cancelled.
+# request to another thread takes up to a quarter longer.  A watcher checks whether a
+# handler holds up the reader; then another thread reads on.  Handlers that go on long
+# after they were cancelled are reported.
 
 STUCK_SECONDS = 5.0          # a cancelled handler that runs for longer is reported
 HAND_OVER_SECONDS = 0.002    # a reader that a handler keeps for longer is replaced
-WATCH_SECONDS = 0.02         # after a handler has begun, the clock looks for the next
-
-
-class Clock:
-    """Calls functions at their times, on a thread started by the first.
-
-    All methods require the lock.  What is called must not block.
-    """
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._woken = threading.Condition(lock)  # to look earlier; guards these
-        self._due: dict[object, tuple[float, Job]] = {}
-        self._next_look: float | None = None  # of the thread; None: there is none
-        self._closed = False
-
-    def call_at(self, due: float, key: object, act: Job) -> bool:
-        """Call act() at that time (monotonic()), unless its key is removed before.
-
-        False if the thread that would do so cannot be started; the next call tries.
-        """
-        self._due[key] = due, act
-        if self._next_look is None:
-            try:
-                start_thread("mcp clock", self._run)
-            except RuntimeError:
-                return False
-            self._next_look = 0.0
-        elif due < self._next_look:
-            self._next_look = 0.0
-            self._woken.notify()
-        return True
-
-    def remove(self, key: object) -> None:
-        self._due.pop(key, None)
-        if self._closed:
-            self._woken.notify()  # the thread may end
-
-    def close(self) -> None:
-        """Let the thread end when nothing is left to be called."""
-        self._closed = True
-        self._woken.notify()
-
-    def _run(self) -> None:
-        while (acts := self._await_due()) is not None:
-            for act in acts:
-                try:
-                    act()
-                except BaseException:
-                    log_exception("mcp_min: a timed call failed")
-
-    def _await_due(self) -> list[Job] | None:
-        """Wait until something may be due, and take it; None: closed and empty."""
-        with self._woken:
-            if self._closed and not self._due:
-                self._next_look = None
-                return None
-            now = monotonic()
-            look = min((due for due, _ in self._due.values()), default=INFINITE)
-            self._next_look = look
-            self._woken.wait(min(look - now, threading.TIMEOUT_MAX))
-            now = monotonic()
-            late = [key for key, (due, _) in self._due.items() if due <= now]
-            return [self._due.pop(key)[1] for key in late]
+WATCH_SECONDS = 0.02         # after a handler has begun, the watcher waits for the next
 
 
 class SharedPool(ThreadPool):
@@ -9959,31 +9897,28 @@ class SharedPool(ThreadPool):
 class WatchedRequest(ServedRequest):
     """A request whose handler is reported if it goes on after its cancellation."""
 
-    connection: TurnConnection
+    _over: threading.Event | None = None  # once cancelled: its handler has ended
 
     def end(self) -> None:
         super().end()
-        if self.cancelled:
-            with self.connection.lock:
-                self.connection.clock.remove(self)
+        if self._over:
+            self._over.set()
 
     def cancel(self, reason: object = None) -> bool:
         if not super().cancel(reason):
             return False
-        connection = self.connection
-        with connection.lock:
-            if self.thread is not None and not connection.closed:
-                connection.clock.call_at(
-                    monotonic() + STUCK_SECONDS, self, self._report_stuck)
+        with self.connection.lock:
+            if self.thread is None or self.connection.closed:
+                return True
+            over = self._over = threading.Event()
+        with suppress(RuntimeError):  # no thread can be started
+            start_thread("mcp report", partial(self._report_stuck, over))
         return True
 
-    def _report_stuck(self) -> None:
-        """Report where its handler is; on a thread, because stderr may block."""
-        with suppress(RuntimeError):  # none can be started
-            start_thread("mcp report", self.report_stuck)
-
-    def report_stuck(self) -> None:
-        """Report where its handler still runs after its cancellation."""
+    def _report_stuck(self, over: threading.Event) -> None:
+        """Report where its handler is if it still runs after a while."""
+        if over.wait(STUCK_SECONDS):
+            return
         frame = self.thread and user_frame(self.thread)
         if not frame:
             return
@@ -10013,9 +9948,9 @@ class TurnConnection(ServerConnection):
     """A server's connection whose threads read by turns.
 
     The threads that read are numbered; the one with the current number reads.  While it
-    runs a handler, the clock looks whether that keeps it, and then calls `hand_over`; a
-    handler that is about to block calls that at once.  It starts a thread with the next
-    number:
+    runs a handler, the watcher looks whether that keeps it, and then calls `hand_over`;
+    a handler that is about to block calls that at once.  It starts a thread with the
+    next number:
 
         _turn  _current
         1      None      thread 1 waits for a line
@@ -10033,12 +9968,13 @@ class TurnConnection(ServerConnection):
 
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
-        self.clock = Clock(self.lock)
         # Connection.lock guards these.
         self._turn = 1
         self._current: IncomingRequest | None = None  # whose handler the reader runs
         self._since = 0.0         # when the last one began
-        self._is_watched = False  # the clock looks
+        self._watcher: threading.Thread | None = None
+        self._is_watched = False  # the watcher looks
+        self._woken = threading.Condition(self.lock)  # to look earlier
 
     def start_reading(self) -> None:
         start_thread("mcp reader", partial(self._read_turn, self._turn))
@@ -10061,7 +9997,7 @@ class TurnConnection(ServerConnection):
         with self.lock:
             self._current, self._since = request, monotonic()
             if not self._is_watched:
-                self._watch_at(self._since + HAND_OVER_SECONDS)
+                self._wake_watcher()
         try:
             self.serve_request(request)
         finally:
@@ -10070,23 +10006,28 @@ class TurnConnection(ServerConnection):
                     self._current = None
             self.pool.leave()
 
-    def _watch_at(self, due: float) -> None:
-        self._is_watched = self.clock.call_at(due, self, self._watch)
+    def _wake_watcher(self) -> None:  # the caller holds the lock
+        if self._watcher is None:
+            with suppress(RuntimeError):  # no thread can be started: the next tries
+                self._watcher = start_thread("mcp watcher", self._watch)
+        self._is_watched = self._watcher is not None
+        self._woken.notify()
 
     def _watch(self) -> None:
-        """Hand over if a handler keeps the reader; the clock calls this.
+        """Hand over when a handler keeps the reader.
 
-        It keeps checking for a while, because waking the clock's thread for each short
-        call would cost more than the call.
+        It keeps looking for a while, because to wake its thread for each short call
+        would cost more than the call.
         """
         with self.lock:
-            now, due = monotonic(), self._since + HAND_OVER_SECONDS
-            if self._current and now >= due:
-                self.hand_over(self._current)
-            if self._current or now < self._since + WATCH_SECONDS:
-                self._watch_at(due if due > now else now + HAND_OVER_SECONDS)
-            else:
-                self._is_watched = False
+            while self._current or not self.closed:
+                now, due = monotonic(), self._since + HAND_OVER_SECONDS
+                if self._current and now >= due:
+                    self.hand_over(self._current)
+                pause = due - now if due > now else HAND_OVER_SECONDS
+                if not self._current and now >= self._since + WATCH_SECONDS:
+                    self._is_watched, pause = False, INFINITE
+                self._woken.wait(min(pause, threading.TIMEOUT_MAX))
 
     def hand_over(self, request: IncomingRequest) -> bool:
         """Let another thread read if the reader runs the handler of this request.
@@ -10109,7 +10050,7 @@ class TurnConnection(ServerConnection):
     def close(self) -> None:
         super().close()
         with self.lock:
-            self.clock.close()
+            self._woken.notify()  # the watcher may end
 
 
 # -- 32. The server --------------------------------------------------------------------

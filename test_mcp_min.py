@@ -988,33 +988,6 @@ class Test4Threads(unittest.TestCase):
                     threads_start_if(lambda name: rng.random() >= 0.3)):
                 check(mcp_min.SharedPool("unlucky", limit))
 
-    @needs("turns")
-    def test_a_clock_calls_what_is_due_and_ends_when_it_is_closed(self):
-        """Also after one that raises, for one that is due earlier than those before,
-        and again after its thread has ended; but nothing that was removed."""
-        def check(clock, lock):
-            called, done, now = set(), gate("the last"), time.monotonic()
-            with lock:
-                clock.call_at(now + 0.1, "last", done.set)
-                clock.call_at(now + 0.02, "second", lambda: called.add(2))
-                clock.call_at(now, "bad", lambda: 1 / 0)
-                clock.call_at(now, "first", lambda: called.add(1))
-                clock.call_at(now, "removed", lambda: called.add(0))
-                clock.remove("removed")
-                clock.remove("unknown")
-            done.wait()
-            with lock:
-                clock.close()
-            wait_until(lambda: "mcp clock" not in threads.names())
-            self.assertEqual(called, {1, 2})
-
-        lock, threads = threading.RLock(), NewThreads()
-        clock = mcp_min.Clock(lock)
-        with quiet() as stderr:
-            for _ in range(3):
-                check(clock, lock)
-        self.assertEqual(stderr.getvalue().count("a timed call failed"), 3)
-
     @staticmethod
     def all_kinds(**options):
         def plain(n: int) -> int:
@@ -1088,13 +1061,17 @@ class Test4Threads(unittest.TestCase):
                 self.assertRaisesRegex(RuntimeError, "thread", serve)
             self.assertEqual(os.listdir(folder), [])
 
-    def test_deadlines_hold_after_a_timer_could_not_be_started(self):
-        """Fails (the call never ends) if the thread is tried only once."""
-        first = iter([False])
-        with threads_start_if(lambda name: name != "mcp clock" or next(first, True)), (
-                Client(lab())) as client:
-            call = client.submit_tool("wait", timeout=0.2)
-            self.assertIsInstance(call.exception(PATIENCE), RequestTimeout)
+    @needs("turns")
+    def test_a_watcher_that_could_not_be_started_is_tried_again(self):
+        """Fails (the fence gets no result) if the thread is tried only once."""
+        first, server = iter([False]), lab()
+        with threads_start_if(lambda name: name != "mcp watcher" or next(first, True)):
+            play(server, """
+                > 1 tools/list                                           < 1 {}
+                > 2 call hold {"n": 2}   < fence
+                ! go
+                < 2 {}
+                """, era="legacy", **server.steps)
 
     def test_a_job_is_run_or_refused_where_two_find_no_thread(self):
         """Fails (the second is neither) if it counts a thread that is to be started."""
@@ -1755,7 +1732,7 @@ class Test7Connection(unittest.TestCase):
     # -- the reading thread, deadlines -------------------------------------------------
 
     def test_a_handler_that_waits_hands_the_reading_over_at_once(self):
-        """Fails (the fence gets no result) if only the clock hands it over."""
+        """Fails (the fence gets no result) if only the watcher hands it over."""
         server = lab()
         with mock.patch.object(mcp_min, "HAND_OVER_SECONDS", 60):
             play(server, """
@@ -1768,7 +1745,7 @@ class Test7Connection(unittest.TestCase):
 
     @UNIX
     @needs("turns")
-    def test_the_clock_sleeps_until_it_is_needed(self):
+    def test_the_watcher_sleeps_until_it_is_needed(self):
         """Fails if it looks again and again though no call begins; or if a call (the
         fence gets no result) does not wake it."""
         import resource
@@ -4734,7 +4711,7 @@ class Test11Diagnostics(unittest.TestCase):
 
     @needs("turns")
     def test_a_report_that_blocks_holds_up_no_reader(self):
-        """Fails (no pong) if the clock that reports cannot hand over meanwhile."""
+        """Fails (no pong) if the watcher cannot hand over meanwhile."""
         server, blocked, release = lab(), threading.Event(), gate("release")
         self.addCleanup(release.set)
         threads = NewThreads()

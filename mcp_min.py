@@ -8946,9 +8946,11 @@ def from_any_thread(loop: AbstractEventLoop, act: Job) -> Job:
     return tell
 
 
-def settle(future: Any, outcome: Outcome[Any]) -> None:
-    """Set the outcome of a future, of asyncio or another, that was not cancelled."""
-    if isinstance(outcome.error, StopIteration):  # no future takes that
+def settle(future: Future[Any], outcome: Outcome[Any]) -> None:
+    """Set the outcome of a future, unless that was cancelled."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if isinstance(outcome.error, StopIteration):  # asyncio's futures do not take it
         future.set_exception(RuntimeError(repr(outcome.error)))
     elif outcome.error:
         future.set_exception(outcome.error)
@@ -9097,20 +9099,11 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 async def on_thread(run: Callable[[], T]) -> T:
     """Call a function that may block, on a thread of its own."""
     import asyncio
+    from concurrent.futures import Future
 
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def deliver(outcome: Outcome[T]) -> None:
-        if not future.done():
-            settle(future, outcome)
-
-    def job() -> None:
-        outcome = Outcome.of(run)
-        from_any_thread(loop, partial(deliver, outcome))()
-
-    start_thread("mcp awaited", job)
-    return await future
+    future: Future[T] = Future()
+    start_thread("mcp awaited", lambda: settle(future, Outcome.of(run)))
+    return await asyncio.wrap_future(future)
 
 
 class Sent(abc.Coroutine):  # type: ignore[type-arg]
@@ -10651,8 +10644,7 @@ class AsyncClient:
             calling.future = future
             outcome = Outcome.of(method)
             calling.future = None
-            if future.set_running_or_notify_cancel():
-                settle(future, outcome)
+            settle(future, outcome)
 
         self._threads.submit(job)
         return await asyncio.wrap_future(future)  # to cancel this cancels the future

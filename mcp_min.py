@@ -10457,12 +10457,6 @@ def cancel_with(request: OutgoingRequest, future: Any) -> None:
         request.cancel()
 
 
-class CoroutineClient(Client):
-    """The client in an AsyncClient."""
-
-    _session_class = CoroutineSession
-
-
 def verb(method: Callable[Concatenate[Client, P], T],
          ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """A coroutine with the arguments of a method of Client, which runs on a thread."""
@@ -10533,7 +10527,8 @@ class AsyncClient:
         # Of its handlers; True: it was cancelled.  Only the loop's thread changes it.
         self._tasks: dict[Task[Any], bool] = {}
         self._unthreaded = getattr(target, "threaded", True) is False
-        self._client = CoroutineClient(target, **self._wrapped(options))
+        self._client = Client(target, **self._wrapped(options))
+        self._client._session_class = CoroutineSession
         self._threads = ThreadPool("mcp async", MAX_CALLS)
         self._entered = 0  # times; the last exit closes
 
@@ -10593,8 +10588,7 @@ class AsyncClient:
         """See Client.close."""
         import asyncio
 
-        closing = self._close(asyncio.current_task())
-        await asyncio.shield(asyncio.ensure_future(closing))
+        await asyncio.shield(self._close(asyncio.current_task()))
 
     async def _close(self, caller: Task[Any] | None) -> None:
         import asyncio

@@ -9093,7 +9093,11 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource; on a thread, because a resource may block."""
-        return await on_thread(partial(self._session.read, self._request, uri))
+        try:
+            return await on_thread(partial(self._session.read, self._request, uri))
+        except Unwind as unwind:
+            self._unwound = unwind.outcome
+            raise
 
 
 async def on_thread(run: Callable[[], T]) -> T:
@@ -9119,7 +9123,10 @@ class Sent(abc.Coroutine):  # type: ignore[type-arg]
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._crowded:
-            yield from room_in(self._crowded).__await__()
+            import asyncio
+
+            while self._crowded.is_crowded():  # not when its connection is closed
+                yield from asyncio.sleep(0.005).__await__()
         return self.result
 
     def send(self, value: object) -> NoReturn:
@@ -9133,14 +9140,6 @@ class Sent(abc.Coroutine):  # type: ignore[type-arg]
 
 
 DONE = Sent()
-
-
-async def room_in(outbox: Outbox) -> None:
-    """Wait until the outbox is no longer crowded, or the connection is closed."""
-    import asyncio
-
-    while outbox.is_crowded():
-        await asyncio.sleep(0.005)
 
 
 async def wait_async(asked: OutgoingRequest) -> Any:
@@ -9310,7 +9309,7 @@ async def outcome_of(awaitable: Any) -> Outcome[Any]:
     except Stopped:  # by a signal, which is meant for the thread of the loop
         raise
     except BaseException as error:
-        outcome = Outcome(None, find_unwind(error) or error)
+        outcome = Outcome(None, error)
     if os.getpid() != pid:
         os._exit(0)  # a child that the handler has forked, without the others
     return outcome
@@ -9358,17 +9357,6 @@ async def cancel_tasks() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-def find_unwind(error: BaseException) -> BaseException | None:
-    """The Unwind inside an exception group, as a task group raises one; or None."""
-    if isinstance(error, Unwind):
-        return error
-    for inner in getattr(error, "exceptions", None) or ():
-        unwind = find_unwind(inner)
-        if unwind:
-            return unwind
-    return None
-
-
 class AsyncSession(BaseServerSession):
     """Waits for the coroutines of handlers."""
 
@@ -9379,7 +9367,8 @@ class AsyncSession(BaseServerSession):
         try:
             return self.lifespan.run(value, request)
         finally:
-            # A handler may not go on, though asyncio.gather kept what ends it.
+            # What ends the handler may have been kept by asyncio.gather, or be in the
+            # exception of a task group.
             error = sys.exc_info()[1]
             if context._unwound and not isinstance(error, (Stopped, Unwind)):
                 raise Unwind(context._unwound)

@@ -7019,25 +7019,6 @@ CACHEABLE = ("server/discover", "tools/list", "resources/list", "prompts/list",
              "resources/templates/list", "resources/read")
 
 
-class StatelessSettings:
-    """What the requests of a server share.
-
-    grants: for each filter key of your own, the function that grants its items.
-    """
-
-    def __init__(self, options: Any) -> None:
-        if options.cache_ttl < 0:
-            raise ValueError("cache_ttl is 0 or more")
-        check_choice("cache_scope", options.cache_scope, ("private", "public"))
-        secret = options.state_secret
-        if secret is not None and (type(secret) is not bytes or len(secret) < 16):
-            raise ValueError("state_secret must be at least 16 bytes")
-        self.secret = secret or os.urandom(32)
-        milliseconds = int(options.cache_ttl * 1000)
-        self.cache_hints = {"ttlMs": milliseconds, "cacheScope": options.cache_scope}
-        self.grants: dict[str, Signature] = {}
-
-
 class RequestPeer(Peer):
     """The client of a request in the stateless revision."""
 
@@ -7045,10 +7026,9 @@ class RequestPeer(Peer):
     missing_code = MISSING_CAPABILITY
     _binding = ""  # the request that its state is valid for
 
-    def __init__(self, registry: Registry, request: ServedRequest,
-                 settings: StatelessSettings) -> None:
-        super().__init__(registry, request.connection)
-        self.settings = settings
+    def __init__(self, server: StatelessServer, request: ServedRequest) -> None:
+        super().__init__(server._registry, request.connection)
+        self.server = server
         self._answers: Json = {}  # of this round and of those before it
 
     def validate(self, request: ServedRequest) -> None:
@@ -7115,10 +7095,8 @@ class RequestPeer(Peer):
     def _digest(self, body: str) -> str:
         import hmac
 
-        secret = self.settings.secret
         text = f"{body}.{self._binding}"
-        seal = hmac.new(secret, text.encode(), "sha256")
-        return seal.hexdigest()
+        return hmac.new(self.server._secret, text.encode(), "sha256").hexdigest()
 
     def describe(self, params: Json) -> Json:
         """The result of `server/discover` (basic/discover)."""
@@ -7130,7 +7108,7 @@ class RequestPeer(Peer):
         own = self.registry.methods.get(method)
         is_cacheable = method in CACHEABLE or getattr(own, "cacheable", False)
         if is_complete and is_cacheable:
-            result = {**self.settings.cache_hints, **result}
+            result = {**self.server._cache_hints, **result}
         return with_meta(result, {META_SERVER: self.registry.info})
 
     def translate(self, error: McpError) -> McpError:
@@ -7179,7 +7157,6 @@ class ListenStream:
 
     def __init__(self, peer: RequestPeer, request: ServedRequest) -> None:
         self._peer, self.request = peer, request
-        self.connection = request.connection
         self.subscriptions: set[Subscription] = set()
 
     def grant(self, requested: Json, granted: Json) -> Json:
@@ -7230,7 +7207,7 @@ class StatelessSession(BaseServerSession):
         if META_CAPABILITIES in meta and not request.peer.version:
             is_stateless = True
         if is_stateless:
-            return RequestPeer(self.registry, request, self.server._stateless)
+            return RequestPeer(self.server, request)
         if request.method == "server/discover":
             raise invalid_params(f"_meta needs {META_VERSION} and {META_CAPABILITIES}; "
                                  "a client of earlier revisions sends `initialize`",
@@ -7239,11 +7216,10 @@ class StatelessSession(BaseServerSession):
 
     def on_end(self) -> None:
         """End each `subscriptions/listen` request with a result."""
-        def is_ours(one: object) -> bool:
-            return isinstance(one, ListenStream) and one.connection is self.connection
-
         with self.registry.lock:
-            streams = [*filter(is_ours, self.registry.subscribers)]
+            streams = [one for one in self.registry.subscribers
+                       if isinstance(one, ListenStream)
+                       and one.request.connection is self.connection]
         for stream in streams:
             stream.end()
             self.registry.forget(stream)
@@ -7254,7 +7230,16 @@ class StatelessServer(BaseServer):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        self._stateless = StatelessSettings(options)
+        if options.cache_ttl < 0:
+            raise ValueError("cache_ttl is 0 or more")
+        check_choice("cache_scope", options.cache_scope, ("private", "public"))
+        self._cache_hints = {"ttlMs": int(options.cache_ttl * 1000),
+                             "cacheScope": options.cache_scope}
+        secret = options.state_secret
+        if secret is not None and (type(secret) is not bytes or len(secret) < 16):
+            raise ValueError("state_secret must be at least 16 bytes")
+        self._secret: bytes = secret or os.urandom(32)
+        self._grants: dict[str, Signature] = {}  # by the keys of `subscription`
 
     def subscription(self, key: str) -> Callable[[F], F]:
         """Register the function that grants the items of a filter key of your own.
@@ -7266,7 +7251,7 @@ class StatelessServer(BaseServer):
         """
         def add(fn: F) -> F:
             require_sync(fn)
-            self._stateless.grants[key] = Signature(fn)
+            self._grants[key] = Signature(fn)
             return fn
 
         return add
@@ -7294,7 +7279,7 @@ def handle_listen(request: ServedRequest, params: Json) -> Any:
         raise McpError(INVALID_REQUEST, "A stream cannot be part of a batch")
     wanted = require_type(params.get("notifications"), dict, "notifications")
     granted = {}
-    for key, signature in peer.settings.grants.copy().items():
+    for key, signature in peer.server._grants.copy().items():
         if wanted.get(key) is not None:
             grant = session.bound(request, signature, {"wanted": wanted[key]})
             # A set of many equal hashes would take quadratic time.

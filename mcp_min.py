@@ -7366,16 +7366,12 @@ EMPTY_ROUND_SECONDS = 0.25  # the first pause when no input is asked for; it gro
 class StatelessCall(BaseCall):
     """A call, sent again each time the server asks for input.
 
-    See basic/patterns/mrtr.  While the user is asked, a placeholder holds its place in
-    the table: so it still ends with the connection.  Only max_timeout counts then.
-
-        the call is in the table       until its result is there
-        `_parked` is in the table      until the user has answered
-        the call is in the table       again, under a new id
+    See basic/patterns/mrtr.  While the user is asked, it is in the table under an id
+    that is no number, so that no response finds it, but the end of the connection does.
+    Only max_timeout counts then.
     """
 
     session: StatelessClientSession
-    _parked: OutgoingRequest | None = None  # while its user is asked
 
     def result(self) -> Json:
         """Wait for the result of the last round.
@@ -7414,10 +7410,10 @@ class StatelessCall(BaseCall):
             check_complete(result)
         return True
 
-    def cancel(self) -> None:
-        if self._parked:
-            self._parked.withdraw()  # now: its user must not be asked any more
-        super().cancel()
+    def give_up(self, reason: str) -> bool:
+        if type(self.id) is int:
+            return super().give_up(reason)
+        return self.withdraw()  # the server does not wait
 
     def _await_answers(self, questions: Json, seconds: float) -> Json | None:
         """Let the user's handlers answer, on a thread of the pool.
@@ -7425,12 +7421,11 @@ class StatelessCall(BaseCall):
         None: there are no questions, and these seconds have passed.  Meanwhile only
         max_timeout counts.
         """
-        self._parked = parked = OutgoingRequest(self.connection, self.method)
-        parked.inbox = self.inbox
-        parked.enter()
+        self.id = object()
+        self.enter()
         try:
             if questions:
-                self.connection.pool.submit(partial(self._answer, parked, questions))
+                self.connection.pool.submit(partial(self._answer, questions))
             until = min(monotonic() + seconds, self.last_deadline)
             return self.inbox.wait(until)  # type: ignore[no-any-return]
         except Empty:
@@ -7438,17 +7433,17 @@ class StatelessCall(BaseCall):
                 raise self.timeout_error() from None
             return None
         finally:
-            parked.withdraw()
+            self.withdraw()
 
-    def _answer(self, parked: OutgoingRequest, questions: Json) -> None:
+    def _answer(self, questions: Json) -> None:
         with self.connection.lock:
-            if not self.connection.outgoing.has(parked):
+            if not self.connection.outgoing.has(self):
                 return  # it has ended while others were asked
         answer = self.session.answer
         outcome = Outcome.of(lambda: {
             name: answer(question["method"], question.get("params") or {}, self)
             for name, question in questions.items()})
-        if parked.withdraw():
+        if self.withdraw():
             self.inbox.finish(outcome)
 
 
@@ -7552,11 +7547,19 @@ class StreamSubscriptions(Subscriptions):
     def takes(self, method: str, params: Json, size: int) -> bool:
         meta = as_object(params.get("_meta"))
         if method == CANCELLED:  # basic/patterns/cancellation: only of a stream
-            self._cancelled(params.get("requestId"), size)
+            self._cancelled(self._find(params.get("requestId")), size)
             return True
-        if method == ACKNOWLEDGED and self._acknowledged(meta, params):
+        if META_SUBSCRIPTION not in meta:
+            return False
+        stream = self._find(meta[META_SUBSCRIPTION])
+        if not isinstance(stream, Stream):
+            return stream is None  # it has ended, or was never opened
+        if method == ACKNOWLEDGED:
+            self._acknowledged(stream, params)
             return True
-        return META_SUBSCRIPTION in meta and not self._is_open(meta[META_SUBSCRIPTION])
+        # While one stream replaces another, only the current one counts, so that no
+        # notification is doubled or lost.
+        return stream is not self.current
 
     def _find(self, stream_id: object) -> OutgoingRequest | None:
         """An open stream: one of ours, or a request that the user has submitted."""
@@ -7565,46 +7568,28 @@ class StreamSubscriptions(Subscriptions):
             request = connection.outgoing.find(stream_id)
         return request if request and request.method == LISTEN else None
 
-    def _is_open(self, stream_id: object) -> bool:
-        """False for a stream that has ended, or was never opened.
-
-        While one stream replaces another, only the current one counts, so that no
-        notification is doubled or lost.
-        """
-        stream = self._find(stream_id)
-        if isinstance(stream, Stream):
-            return stream is self.current
-        return stream is not None
-
-    def _acknowledged(self, meta: Json, params: Json) -> bool:
-        """Pass on the notifications of this stream from now on, and of no other.
-
-        False: the user opened this stream.
-        """
-        with self.session.connection.lock:
-            stream = self._find(meta.get(META_SUBSCRIPTION))
-            if not isinstance(stream, Stream):
-                return False
+    def _acknowledged(self, stream: Stream, params: Json) -> None:
+        """Pass on the notifications of this stream from now on, and of no other."""
+        connection = self.session.connection
+        with connection.lock:
             before = self.current
-            if before is stream:
-                return True
+            if before is stream or not connection.outgoing.has(stream):
+                return
             is_late = before and stream.id < before.id  # type: ignore[operator]
             if not is_late:
                 self.current = stream
         if is_late:  # the server acknowledged a later one first
             stream.cancel()
-            return True
+            return
         if before:
             before.cancel()
         granted = as_object(params.get("notifications")).get(UPDATES_WANTED)
         if type(granted) is list:
             stream.granted = granted
         stream.inbox.finish(lambda: None)
-        return True
 
-    def _cancelled(self, stream_id: object, size: int) -> None:
+    def _cancelled(self, stream: OutgoingRequest | None, size: int) -> None:
         """The server has ended a stream."""
-        stream = self._find(stream_id)
         connection = self.session.connection
         with connection.lock:
             is_open = stream is not None and connection.outgoing.take(stream)

@@ -7818,8 +7818,7 @@ class StatelessClient(BaseClient):
         try:
             super()._begin(mode, deadline)
         except ConnectionClosed:
-            session = self._session
-            assert isinstance(session, StatelessClientSession)
+            session: Any = self._session
             if self._closed or not session.ended_by_probe:
                 raise
             super()._begin("legacy", deadline)
@@ -7868,18 +7867,14 @@ def spell(token: re.Match[str]) -> str:
     return f"(?:{LETTER}|{others})"
 
 
-def pattern_matches(text: str, pattern: str) -> bool:
+def fits_pattern(evaluation: Evaluation, text: str, pattern: str) -> bool:
     if len(text) > MAX_SUBJECT:
         raise SchemaError(f"no pattern is tried on over {MAX_SUBJECT} characters")
-    return compile_pattern(pattern).search(text) is not None
-
-
-def fits_pattern(evaluation: Evaluation, text: str, pattern: str) -> bool:
     began = monotonic()
-    matches = pattern_matches(text, pattern)
+    found = compile_pattern(pattern).search(text)
     seconds = monotonic() - began  # it may be quadratic: charged by the time it took
     evaluation.budget.spend(int(seconds * MAX_STEPS / LOOK_COST))
-    return matches
+    return found is not None
 
 
 def check_pattern(evaluation: Evaluation, pattern: str) -> None:
@@ -7914,10 +7909,8 @@ def apply_to_prefix(evaluation: Evaluation, nodes: list[Node]) -> None:
 
 
 def check_contains(evaluation: Evaluation, node: Node) -> None:
-    matching = []
-    for index, item in enumerate(evaluation.value):
-        if not evaluation.apply(node, item).problems:
-            matching.append(index)
+    matching = [index for index, item in enumerate(evaluation.value)
+                if not evaluation.apply(node, item).problems]
     evaluation.evaluated.update(matching)
     least = evaluation.node.get("minContains", 1)
     most = evaluation.node.get("maxContains", len(evaluation.value))
@@ -8012,10 +8005,9 @@ class DocumentReader(SchemaReader):
             if keyword == "$ref":
                 node[keyword] = target
                 continue
-            anchor = target.get("$dynamicAnchor", "")
-            anchors: dict[str, Node] = {}
+            anchor, anchors = target.get("$dynamicAnchor", ""), {}
             if reference.endswith(f"#{anchor}"):
-                anchors = self._dynamic.get(anchor, anchors)
+                anchors = self._dynamic.get(anchor, {})
             node[keyword] = target, anchors
         return root
 
@@ -8648,33 +8640,32 @@ class MoreRegistry(Registry):
     The completers are keyed by prompt or template, and argument.
     """
 
-    more_capabilities: ClassVar[Json] = {}
-
     def __init__(self, *args: Any) -> None:
+        self.overrides: Json = {}  # of capabilities
         super().__init__(*args)
         self.middleware: list[Handler] = []
         self.completers: dict[tuple[str, str], Signature] = {}
 
     def declare(self, capabilities: Json) -> None:
         """Apply the user's overrides, now and to capabilities offered later."""
-        self.more_capabilities = capabilities  # type: ignore[misc]
+        self.overrides = capabilities
         for capability in ["logging", *capabilities]:
             self.offer(capability)
 
     def offer(self, capability: str) -> None:
-        more = self.more_capabilities.get(capability, True)
+        more = self.overrides.get(capability, True)
         details = {**CAPABILITIES.get(capability, {})}
         if type(more) is dict:
             details.update(more)
         elif type(more) is not bool:
             raise TypeError(f"capabilities: {capability} is a dict, or True or False, "
                             f"not {more!r:.60}")
-        for key in [key for key in details if details[key] is False]:
-            del details[key]
         with self.lock:
-            self.capabilities[capability] = details
             if more is False:
-                del self.capabilities[capability]
+                self.capabilities.pop(capability, None)
+            else:
+                self.capabilities[capability] = {
+                    key: details[key] for key in details if details[key] is not False}
 
 
 def call_given(request: ServedRequest, signature: Signature, given: Json) -> Any:

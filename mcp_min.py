@@ -7966,9 +7966,9 @@ def apply_if(evaluation: Evaluation, node: Node) -> None:
         apply_here(evaluation, branch)
 
 
-def apply_dynamic(evaluation: Evaluation,
-                  reference: tuple[Node, dict[str, Node]]) -> None:
-    """Apply the node; if several have its anchor, that of the outermost base."""
+def apply_reference(evaluation: Evaluation,
+                    reference: tuple[Node, dict[str, Node]]) -> None:
+    """Apply the node; if others may stand for it, that of the outermost base."""
     node, anchors = reference
     outer: Evaluation | None = evaluation if anchors else None
     while outer:
@@ -7981,8 +7981,8 @@ def apply_dynamic(evaluation: Evaluation,
 class DocumentReader(SchemaReader):
     """Reads schemas with references.
 
-    Once read, node["$ref"] is the node that it refers to.  node["$dynamicRef"] is a
-    pair: that node, and the nodes with the same dynamic anchor, by base.
+    Once read, node["$ref"] and node["$dynamicRef"] are pairs: the node that is referred
+    to, and the nodes that may stand for it, by base.
     """
 
     def __init__(self) -> None:
@@ -8002,11 +8002,8 @@ class DocumentReader(SchemaReader):
             node, keyword = self._references.pop()
             reference = node[keyword]
             target = self._find(node.base, reference)
-            if keyword == "$ref":
-                node[keyword] = target
-                continue
             anchor, anchors = target.get("$dynamicAnchor", ""), {}
-            if reference.endswith(f"#{anchor}"):
+            if keyword == "$dynamicRef" and reference.endswith(f"#{anchor}"):
                 anchors = self._dynamic.get(anchor, {})
             node[keyword] = target, anchors
         return root
@@ -8100,8 +8097,8 @@ add_keywords(
     ("if", ANY, SCHEMA, apply_if, 4),
     ("then", ANY, SCHEMA),
     ("else", ANY, SCHEMA),
-    ("$ref", ANY, STRING, apply_here, 4),
-    ("$dynamicRef", ANY, STRING, apply_dynamic, 4),
+    ("$ref", ANY, STRING, apply_reference, 4),
+    ("$dynamicRef", ANY, STRING, apply_reference, 4),
     ("unevaluatedItems", "array", SCHEMA, apply_to_unevaluated, 5),
     ("unevaluatedProperties", "object", SCHEMA, apply_to_unevaluated, 5),
     ("$defs", ANY, SCHEMA_MAP),

@@ -7060,9 +7060,8 @@ class RequestPeer(Peer):
         if token is None and not self.client_capabilities:
             return  # such a client cannot be asked, and so needs no state
         # Now, because the handler may change its arguments.
-        bound = {**params}
-        for key in "_meta", "inputResponses", "requestState":
-            bound.pop(key, None)
+        rest = params.keys() - {"_meta", "inputResponses", "requestState"}
+        bound = {key: params[key] for key in rest}
         whole = [self.registry.info["name"], request.method, bound]
         self._binding = json.dumps(whole, sort_keys=True)
         if token is not None:
@@ -7461,9 +7460,8 @@ def questions_of(result: Json) -> Json:
 def is_question(value: object) -> bool:
     question = as_object(value)
     known = [*CLIENT_REQUESTS]  # a list: a method may be unhashable
-    if question.get("method") not in known:
-        return False
-    return type(question.get("params") or {}) is dict
+    return question.get("method") in known and (
+        type(question.get("params") or {}) is dict)
 
 
 class Stream(OutgoingRequest):
@@ -8472,6 +8470,7 @@ def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     return "\n\n".join(filter(None, map(str.strip, texts))), descriptions
 
 
+VARIABLE = r"\{(\+?)([A-Za-z_]\w*)(\*?)\}"
 QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
 
 
@@ -8487,11 +8486,9 @@ class MoreTemplate(UriTemplate):
     def __init__(self, text: str) -> None:
         path, *queries = re.split(QUERY, text)
         self._query = re.findall(r"\w+", "".join(queries))
-        variables = re.findall(r"\{(\+?)([A-Za-z_]\w*)(\*?)\}", path)
+        variables = re.findall(VARIABLE, path)
         self._paths = [name for plus, name, star in variables if plus or star]
-        for name in self._paths:
-            path = re.sub(rf"\{{\+?{name}\*?\}}", f"{{{name}}}", path)
-        super().__init__(path)
+        super().__init__(re.sub(VARIABLE, r"{\2}", path))
         self.segments = [name for name in self.names if name not in self._paths]
         self.names = self.names + self._query
         repeated = len(set(self.names)) < len(self.names)
@@ -8673,10 +8670,7 @@ def call_given(request: ServedRequest, signature: Signature, given: Json) -> Any
     names = [*signature.hint_schema["properties"]]
     if names == ["params"]:
         given = {"params": given}
-    arguments = {}
-    for name in names:
-        if given.get(name) is not None:
-            arguments[name] = given[name]
+    arguments = {name: given[name] for name in names if given.get(name) is not None}
     return request.session.call(request, signature, arguments)
 
 

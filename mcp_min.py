@@ -10255,7 +10255,8 @@ class Client(
     Server object, as tests use it.
     env: variables added to a few safe ones (PATH, HOME …); with inherit_env, to all.
     timeout: seconds without a response or progress; of connecting: in all.
-    max_timeout: seconds of a call, whatever progress comes.
+    max_timeout: seconds of a call, whatever progress comes; without `timeout` of
+    connecting, too.
     mode: "auto", "legacy" or the date of a revision.
     client_info: name and version, as sent to the server.
     sampling_handler(messages, params) -> str, result, or None to reject.

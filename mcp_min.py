@@ -295,6 +295,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial, partialmethod
 from queue import Empty, SimpleQueue
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 if TYPE_CHECKING:
@@ -4682,8 +4683,6 @@ def form_reader(form: Json) -> Callable[[Json], Elicited]:
 # through the four steps of the module docstring.  The method handlers are the same for
 # all revisions: what differs is in the peer, and METHODS says which have the method.
 
-from types import SimpleNamespace
-
 # What a server declares of a capability; the others are declared as an empty object.
 CAPABILITIES = {name: {"listChanged": True} for name in CHANGES}
 TOOL_NAME = "[A-Za-z0-9_.-]{1,128}"  # server/tools: "Tool Names"
@@ -5989,41 +5988,24 @@ def root_of(root: Any) -> Json:
 # -- calls
 
 
-class Settings:
+class Settings(SimpleNamespace):
     """The options (see Client); answers: the handlers for a server's questions."""
 
-    env: dict[str, str] | None
-    inherit_env: bool
-    cwd: str | None
-    timeout: float
-    max_timeout: float
-    mode: str
-    client_info: Json
-    log_handler: Any
-    message_handler: Any
-    progress_handler: Any
-    log_level: str | None
-    stderr: Any
-    max_message_bytes: int
-    auto_restart: bool
-
-    def __init__(self, *, roots: list[Any] | None, capabilities: Json | None,
-                 sampling_handler: Any, elicitation_handler: Any, url_handler: Any,
-                 **options: Any) -> None:
-        vars(self).update(options)
+    def __init__(self, *, timeout: float | None, max_timeout: float | None,
+                 client_info: Json | None, roots: list[Any] | None,
+                 capabilities: Json | None, sampling_handler: Any,
+                 elicitation_handler: Any, url_handler: Any, **options: Any) -> None:
+        super().__init__(**options)
         if left_out(self.mode):
             raise ValueError(left_out(self.mode))
         check_choice("mode", self.mode, MODES)
         check_choice("log_level", self.log_level or LEVELS[0], LEVELS)
-        if self.timeout is None:
-            self.timeout = INFINITE
-        if self.max_timeout is None:
-            self.max_timeout = INFINITE
+        self.timeout = INFINITE if timeout is None else timeout
+        self.max_timeout = INFINITE if max_timeout is None else max_timeout
         self.connect_timeout = self.timeout
         if self.timeout == INFINITE:
             self.connect_timeout = self.max_timeout
-        self.client_info = self.client_info or {
-            "name": "mcp_min", "version": __version__}
+        self.client_info = client_info or {"name": "mcp_min", "version": __version__}
         require_sync(sampling_handler, elicitation_handler, url_handler,
                      self.log_handler, self.message_handler, self.progress_handler)
         self.answers = Answers(capabilities or {}, form=elicitation_handler,

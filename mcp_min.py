@@ -6018,10 +6018,9 @@ class ClientRequests(Requests["OutgoingRequest"]):
     """The requests of a client."""
 
     def find(self, request_id: object) -> OutgoingRequest | None:
-        # Some servers return id 1 as "1".  The slice bounds int() on hostile input.
-        if type(request_id) is str and request_id.isdecimal():
-            number = int(request_id[:20])
-            request_id = number if str(number) == request_id else request_id
+        # Some servers return id 1 as "1".
+        if type(request_id) is str and re.fullmatch("[1-9][0-9]{0,18}", request_id):
+            request_id = int(request_id)
         return super().find(request_id)
 
 

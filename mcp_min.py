@@ -11702,26 +11702,18 @@ class Console:
 
     def _take(self, name: str) -> str | None:
         """The answer NAME=VALUE; or else the next that is for no field."""
-        for answer in self._answers:
-            key, equals, value = answer.partition("=")
-            if equals and key == name:
-                self._answers.remove(answer)
-                return value
-        for answer in self._answers:
-            if "=" not in answer:
-                self._answers.remove(answer)
-                return answer
-        return None
+        named = [one for one in self._answers if one.startswith(f"{name}=")]
+        unnamed = [one for one in self._answers if "=" not in one]
+        answers = named + unnamed
+        if not answers:
+            return None
+        self._answers.remove(answers[0])
+        return answers[0].removeprefix(f"{name}=")
 
     def check_used(self) -> None:
         """Raise Error for an answer that was not asked for: it may be misspelt."""
         if self._answers:
             raise Error(f"not asked for: {', '.join(self._answers)}")
-
-
-def wrong_answer(problem: str) -> McpError:
-    text = f"the answer does not fit: {problem}"
-    return invalid_params(text, "answer", problem)
 
 
 def cli_input(expected: str) -> str:
@@ -11768,10 +11760,10 @@ def form_value(name: str, field: Json, can_skip: bool, text: str | None) -> Any:
             problems = ForeignValidator(field).problems(value)
         if not problems:
             return value
-        error = wrong_answer(f"{name}: {'; '.join(problems)}")
+        problem = f"the answer does not fit: {name}: {'; '.join(problems)}"
         if text is not None:
-            raise error
-        cli_show("again", error.message)
+            raise invalid_params(problem, "answer", problem)
+        cli_show("again", problem)
 
 
 def looks_like(text: str, pattern: str, kind: str) -> bool:

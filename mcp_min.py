@@ -12255,7 +12255,7 @@ def vendor_help() -> str:
 
 def vendor_choice(args: Namespace) -> list[str]:
     """The parts and chapters of a copy."""
-    ends = [end for end in args.ends if end in BOTH] or BOTH
+    ends = [end for end in BOTH if getattr(args, end)] or BOTH
     chapters = {piece.chapter for piece in pieces_of(own_source())
                 if not piece.missing([*ends, piece.chapter])} - {""}
     unknown = {*args.with_, *args.without} - chapters
@@ -12264,13 +12264,13 @@ def vendor_choice(args: Namespace) -> list[str]:
         raise ValueError(f"no chapter {unknown.pop()!r}: there are {there}")
     chosen = {*args.with_} if args.core else chapters
     chosen = chosen - {*args.without}
-    if args.ends or chapters - chosen - EXTRAS:
+    if args.server or args.client or args.lean or chapters - chosen - EXTRAS:
         chosen = chosen - EXTRAS
     if args.with_ and not args.core:
         raise ValueError("--with is for --core")
     if {*args.with_} - chosen:
         raise ValueError("names and cli need all other chapters")
-    return [name for name in PARTS.split() if name in {*ends, *chosen}]
+    return [part for part in PARTS.split() if part in {*ends, *chosen}]
 
 
 def made_with(parts: list[str]) -> str:
@@ -12328,13 +12328,13 @@ def pieces_of(source: str) -> list[Piece]:
 def vendored(source: str, parts: list[str]) -> str:
     """A copy of the source with these parts."""
     pieces = pieces_of(source)
-    kept = [piece for piece in pieces if not piece.missing(parts)]
+    kept = [piece.text for piece in pieces if not piece.missing(parts)]
     gone = [piece for piece in pieces if piece.missing(parts)]
     if not gone:
         return source
     if "cli" not in parts:
-        kept.insert(-1, Piece("", NO_COMMAND_LINE, "", BOTH))
-    text = head_for(source, parts) + "".join(piece.text for piece in kept)
+        kept.insert(-1, NO_COMMAND_LINE)
+    text = head_for(source, parts) + "".join(kept)
     unwanted = [rf"    {piece.title.replace('. ', ' +')} .*\n" for piece in gone]
     absent = missing_from(PARTS.split(), parts).replace(", ", "|")
     unwanted += [rf".*  (?:# (?:{absent})|\[(?:{absent})\])\n",
@@ -12522,7 +12522,6 @@ def seconds_of(text: str) -> float:
 
 FLAG: Json = {"action": "store_true"}
 MANY: Json = {"action": "append", "default": []}
-END: Json = {"action": "append_const", "dest": "ends", "default": []}
 CHAPTERS: Json = {"action": "extend", "type": partial(str.split, sep=","),
                   "default": [], "metavar": "CHAPTER,..."}
 OPTIONS: Json = {
@@ -12538,10 +12537,9 @@ OPTIONS: Json = {
     "mode": {"default": "auto", "metavar": "REVISION", "help": ", ".join(MODES)},
     "unthreaded": {"action": "store_false", "dest": "threaded", "default": None,
                    "help": "run all handlers on one thread"},
-    "server": {**END, "const": "server", "help": "the copy has only a server"},
-    "client": {**END, "const": "client", "help": "the copy has only a client"},
-    "lean": {**END, "const": "lean",
-             "help": "both, but no command line, nor familiar names"},
+    "server": {**FLAG, "help": "the copy has only a server"},
+    "client": {**FLAG, "help": "the copy has only a client"},
+    "lean": {**FLAG, "help": "both, but no command line, nor familiar names"},
     "core": {**FLAG, "help": "no chapters but those of --with"},
     "with": {**CHAPTERS, "dest": "with_", "help": "chapters of a --core"},
     "without": {**CHAPTERS, "help": "chapters to leave out"},

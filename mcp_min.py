@@ -12162,17 +12162,16 @@ class Copy:
         with open(path, encoding="utf-8", errors="replace") as file:  # or with CRLF
             self.text = file.read()
         self.path = path
-        self.version = self._found(r'\A"""mcp_min ([\w.]+)', "")
+        self.version = self._found(r'\A"""mcp_min ([\w.]+)')
         if not self.version:
             raise ValueError(f"{path} is not a copy of mcp_min: --force replaces it")
-        self.seal = self._found(f"^{SEAL}(.*)", "")
-        self.parts = self._found('^PARTS = "(.*)"', PARTS).split()
-        if self.parts != [part for part in PARTS.split() if part in self.parts]:
-            raise ValueError(f"{path}: PARTS is not what mcp_min writes")
+        self.seal = self._found(f"^{SEAL}(.*)")
+        parts = (self._found('^PARTS = "(.*)"') or PARTS).split()
+        self.parts = [part for part in PARTS.split() if part in parts]
 
-    def _found(self, pattern: str, default: str) -> str:
+    def _found(self, pattern: str) -> str:
         found = re.search(f"(?m){pattern}", self.text)
-        return found[1] if found else default
+        return found[1] if found else ""
 
     def is_as_made(self) -> bool:
         """Whether it is what its version makes; not known of another's whole file."""

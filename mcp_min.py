@@ -12584,18 +12584,16 @@ def cli_parse(argv: list[str]) -> Namespace:
             ours = ours[:-len(program)]
             server = given[len(ours):]
     positional.nargs = "*"
-    args, more = parser.parse_known_args(ours)
-    words = args.words + more
-    for word in words:
-        if word.startswith("-"):
-            parser.error(f"unrecognized: {word} (options of a server come after `--`)")
+    args, unknown = parser.parse_known_intermixed_args(ours)
+    if unknown:
+        parser.error(f"unrecognized: {unknown[0]} "
+                     "(options of a server come after `--`)")
     if usage == "SERVER":
-        words, server = [], words + server
-    problem = usage_problem(verb, words, server)
+        args.words, server = [], args.words + server
+    problem = usage_problem(verb, args.words, server)
     if problem:
         parser.error(problem)
-    args.words, args.command = words, server
-    args.function, args.fail = function, parser.error
+    args.command, args.function, args.fail = server, function, parser.error
     return args
 
 

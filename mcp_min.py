@@ -11652,11 +11652,6 @@ class Console:
         self._answers = answers  # they are used before the user is asked
         self._step = -1  # of the progress that was shown last
 
-    def handlers(self) -> Json:
-        return {"stderr": partial(cli_show, "stderr"), "log_handler": self.show_log,
-                "progress_handler": self.show_progress,
-                "elicitation_handler": self.answer_form, "url_handler": self.answer_url}
-
     def show_log(self, params: Json) -> None:
         cli_show(f"log {params.get('level')}", params.get("data"))
 
@@ -11690,7 +11685,7 @@ class Console:
                 text = self._take(name)
                 if text is None and has_answers and can_skip:
                     text = ""
-                cli_show("the server asks", cli_field(name, field, not can_skip))
+                cli_show("the server asks", cli_field(name, field, not can_skip, {}))
                 content[name] = form_value(name, field, can_skip, text)
         except EOFError:
             cli_show("declined", "no answer")
@@ -11838,7 +11833,10 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
     console = Console(args.answer)
     target, variables = cli_target(args.command), cli_variables(args.env)
     with Client(target, env=variables, inherit_env=args.inherit_env, mode=args.mode,
-                timeout=args.timeout, **console.handlers()) as client:
+                timeout=args.timeout, stderr=partial(cli_show, "stderr"),
+                log_handler=console.show_log, progress_handler=console.show_progress,
+                elicitation_handler=console.answer_form,
+                url_handler=console.answer_url) as client:
         try:
             result = request(client, *args.words)
         except RequestTimeout:
@@ -11924,7 +11922,8 @@ def cli_entry(entry: object) -> Iterator[str]:
     for argument in map(as_object, as_list(item.get("arguments"))):  # of a prompt
         field = {"type": "string", "description": argument.get("description")}
         is_required = argument.get("required") is True
-        yield indented("      ", cli_field(argument.get("name"), field, is_required))
+        text = cli_field(argument.get("name"), field, is_required, {})
+        yield indented("      ", text)
 
 
 def cli_fields(schema: Json, definitions: Json) -> str:
@@ -11935,14 +11934,13 @@ def cli_fields(schema: Json, definitions: Json) -> str:
                      for name, field in fields.items())
 
 
-def cli_field(name: object, schema: object, is_required: bool,
-              definitions: Json | None = None) -> str:
+def cli_field(name: object, schema: object, is_required: bool, definitions: Json,
+              ) -> str:
     """A field on a line: its type, the rest as JSON, default, description.
 
     Below it are the fields of what it holds.  A definition is shown where it is used
     first, and then removed: it may be a part of itself.
     """
-    definitions = definitions or {}
     field = defined(schema, definitions)
     items = defined(field.pop("items", None), definitions)
     mark = "" if is_required else "?"

@@ -11775,7 +11775,7 @@ def looks_like(text: str, pattern: str, kind: str) -> bool:
 def cli_value(text: str, schema: Json, separator: str = "\0") -> Any:
     """What a text stands for: itself, the JSON in it, or the items of a list."""
     if schema.get("type") == "array" and not text.startswith("["):
-        items = as_object(schema.get("items"))
+        items = {"$defs": schema.get("$defs", {}), **as_object(schema.get("items"))}
         return [cli_value(item.strip(), items) for item in text.split(separator)]
     with suppress(ValueError):  # whatever is wrong, the server will say so
         if ForeignValidator(schema).problems(text):

@@ -9632,13 +9632,16 @@ class TestCommandLine(unittest.TestCase):
             "orders": {"type": "array", "items": {"$ref": "#/$defs/Order"},
                        "description": "All of them", "minItems": 1},
             "sizes": {"type": "object", "additionalProperties": {"type": "integer"}}}}
-        server = fake(list=f"result(tools=[{{'name': 'f', 'inputSchema': {schema}}}])")
+        server = fake(list=f"result(tools=[{{'name': 'f', 'inputSchema': {schema}}}])",
+                      call="text(str(params['arguments']))")
         self.assertIn(textwrap.indent(textwrap.dedent("""
             orders?: array of object {"minItems": 1}  All of them
               dish: string
               with?: any {"$ref": "#/$defs/Order"}
             sizes?: object {"additionalProperties": {"type": "integer"}}
             """), "      "), cli("list", "--", *server)[0])
+        called = cli("call", "f", 'orders={"dish": "x"}', "--", *server)[0]
+        self.assertEqual(called, "{'orders': [{'dish': 'x'}]}\n")
 
     def test_progress_is_a_line_for_each_tenth(self):
         server = self.serving("tools.py", self.TOOLS)

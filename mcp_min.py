@@ -5848,9 +5848,9 @@ MAX_LIST_BYTES = 64 << 20  # of a list, on all its pages
 USER_REJECTED = -1      # client/sampling: "User rejected sampling request"
 COMPLETIONS_SINCE = "2025-03-26"  # before, the capability did not exist
 NO_HANDSHAKE = METHOD_NOT_FOUND, UNSUPPORTED_VERSION, INVALID_REQUEST, INVALID_PARAMS
-CLIENT_CAPABILITIES: Json = {  # declared for each handler that is given
-    "form": {"elicitation": {"form": {}}}, "url": {"elicitation": {"url": {}}},
-    "sampling": {"sampling": {}}, "roots": {"roots": {}}}
+CLIENT_CAPABILITIES: Json = {  # of each handler: what is declared if it is given
+    "form": ("elicitation", {"form": {}}), "url": ("elicitation", {"url": {}}),
+    "sampling": ("sampling", {}), "roots": ("roots", {})}
 
 
 class Entry(Fields):
@@ -5874,10 +5874,10 @@ def answer_form(handler: Handler, params: Json) -> Json:
     schema = params.get("requestedSchema")
     names = [*as_object(as_object(schema).get("properties"))]
     answer = handler(params.get("message", ""), schema, params)
-    if answer is None or (answer is False and not names):
+    if type(answer) is bool and not names:  # the form asks for consent only
+        answer = Elicited("accept" if answer else "decline")
+    elif answer is None:
         answer = Elicited("decline")
-    elif answer is True and not names:  # the form asks for consent only
-        answer = Elicited("accept")
     elif type(answer) is dict and "action" in answer and "action" not in names:
         answer = Elicited(answer["action"], answer.get("content"))
     elif not isinstance(answer, Elicited):
@@ -5937,9 +5937,9 @@ class Answers:
 
     def _add(self, key: str, handler: Any) -> None:
         self._handlers[key] = handler
-        for name, details in CLIENT_CAPABILITIES[key].items():
-            more = {**details, **self.declared.get(name, {})}
-            self.declared = {**self.declared, name: more}
+        name, details = CLIENT_CAPABILITIES[key]
+        more = {**details, **self.declared.get(name, {})}
+        self.declared = {**self.declared, name: more}
 
     def set_roots(self, roots: list[Any]) -> None:
         if isinstance(roots, (str, os.PathLike)):
@@ -6052,9 +6052,9 @@ class BaseCall(OutgoingRequest):
 
     def begin(self, **more: object) -> None:
         """Send it, with extra params."""
-        params = {**self.params, **more} if more else self.params
         self._sent_at = monotonic()
-        self.send(self.session.prepare(params), with_token=True)
+        params = self.session.prepare({**self.params, **more})
+        self.send(params, with_token=True)
         self.session.began(self)
 
     def result(self) -> Json:

@@ -12420,15 +12420,14 @@ def cli_trace(args: Namespace) -> int:
         argv, env, cwd = resolve_command(target, variables, None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
         kill = group_killer(child)
-        output = partial(
-            cli_copy, child.stdout, sys.stdout.buffer, partial(trace.show, "<"))
-        errors = partial(cli_copy, child.stderr, sink, partial(trace.note, "!"))
-        given = partial(cli_copy, cli_stdin(), child.stdin, partial(trace.show, ">"),
-                        child.stdin.close)
+        relays: list[Any] = [
+            (child.stdout, sys.stdout.buffer, partial(trace.show, "<")),
+            (child.stderr, sink, partial(trace.note, "!")),
+            (cli_stdin(), child.stdin, partial(trace.show, ">"), child.stdin.close)]
         threads: list[threading.Thread] = []
         try:
-            for job in (output, errors, given):
-                threads.append(start_thread("mcp relay", job))
+            for relay in relays:
+                threads.append(start_thread("mcp relay", partial(cli_copy, *relay)))
             while child.poll() is None:  # in steps: a signal may come just before one
                 time.sleep(0.05)
         except SystemExit:  # SIGTERM or Ctrl-C

@@ -11862,17 +11862,6 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
     return int(failed)
 
 
-def cli_list(args: Namespace) -> int:
-    """Show what a server offers; or the entries of an mcp.json."""
-    path, *name = args.command
-    if name or not path.endswith(".json"):
-        return cli_query(cli_offered, args, cli_overview)
-    for key, entry in load_config(path).items():
-        words = entry.get("url") or " ".join(entry_argv(entry))
-        cli_print(f"{key}: {words}")
-    return 0
-
-
 def cli_offered(client: Client) -> Json:
     offered: Json = {
         "serverInfo": client.server_info, "protocolVersion": client.protocol_version,
@@ -12492,7 +12481,8 @@ COMMON = "json output answer env inherit-env timeout mode"
 COMMANDS: Json = {
     "demo": (cli_demo, "", "", "two sessions, line by line and explained"),
     "serve": (lambda _: demo_server().run(), "", "", "run the demo's server"),
-    "list": (cli_list, "SERVER", COMMON, "show what a server offers"),
+    "list": (partial(cli_query, cli_offered, texts=cli_overview), "SERVER", COMMON,
+             "show what a server offers"),
     "call": (partial(cli_query, cli_call), "TOOL [KEY=VALUE...|{}] -- SERVER", COMMON,
              "call a tool"),
     "read": (partial(cli_query, cli_read), "URI -- SERVER", COMMON, "read a resource"),

@@ -9570,8 +9570,6 @@ class TestCommandLine(unittest.TestCase):
             out, err, status = cli("list", *server)
             self.assertEqual((err, status), ("", 0))
             self.assertEqual(names(json.loads(out)["tools"]), ["forecast"])
-        self.assertEqual(cli("list", config), (
-            "weather: %s -S %s\nweb: https://x.io\n" % (sys.executable, path), "", 0))
         self.assertEqual(cli("call", "forecast", "city=Oslo", "--", config, "weather"),
                          ("Oslo: sun\n", "", 0))
         log = os.path.join(self.folder, "log")
@@ -9584,6 +9582,7 @@ class TestCommandLine(unittest.TestCase):
                  "call", path, "forecast"),
                 (r"weather.py is a server: call TOOL .* -- .*weather.py",
                  "call", "forecast", "city=Oslo", path),
+                ("mcp.json NAME; it has: weather, web", "list", config),
                 ("mcp.json NAME; it has: weather, web", "list", config, "wether"),
                 ("mcp.json NAME; it has", "call", "forecast", "--", config),
                 ("bad.json, line 2: ", "list",

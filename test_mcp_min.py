@@ -9441,7 +9441,7 @@ class TestCommandLine(unittest.TestCase):
         out, err, status = cli("demo")
         self.assertEqual((err, status), ("", 0))
         self.assertLessEqual(max(map(len, out.splitlines())), 81)
-        self.assertLessEqual(out.count("\n"), 90)
+        self.assertLessEqual(out.count("\n"), 120)  # more progress if it is slow
         _, *eras = out.split("\nRevision ")
         self.assertEqual([era[:10] for era in eras], [LATEST, MODERN])
         lines = re.findall(r"^  (-->|<--) (.*)\n((?: {6}.*\n)+)", out, re.MULTILINE)

@@ -10622,11 +10622,10 @@ def read_pydantic(reader: HintReader, hint: Any) -> Schema | None:
     if "pydantic" not in sys.modules:  # it is never imported here
         return None
     metadata = getattr(hint, "__metadata__", ())
-    if any(map(is_of_pydantic, metadata)):
-        return reader.with_metadata(described(reader, hint), metadata)
-    if isinstance(hint, type) and is_of_pydantic(hint):
-        return described(reader, hint)
-    return None
+    if not any(map(is_of_pydantic, (hint, *metadata))):
+        return None
+    schema = described(reader, hint)
+    return reader.with_metadata(schema, metadata) if metadata else schema
 
 
 def described(reader: HintReader, hint: Any) -> Schema:
@@ -10647,21 +10646,13 @@ def described(reader: HintReader, hint: Any) -> Schema:
         reader.definitions.update(definitions)
         name = schema.get("$ref", "").rpartition("/")[2]
         schema = definitions.get(name, schema)
-    if isinstance(reader, FormReader):
-        for name, field in schema.get("properties", {}).items():
-            schema["properties"][name] = form_field(field)
+    properties = schema.get("properties", {})
+    for name, field in properties.items():
+        if isinstance(reader, FormReader) and {"type": "null"} in field.get("anyOf", ()):
+            properties[name] = with_default(Schema(field), None)  # it may be missing
     result = Schema(schema, partial(model_of, adapter.validate_python))
     result.make_validates = True
     return result
-
-
-def form_field(field: Json) -> Json:
-    """Describe a field of a form that may be null as one that may be missing."""
-    if {"type": "null"} not in field.get("anyOf", ()):
-        return field
-    field = with_default(Schema(field), None)
-    field.pop("default", None)
-    return field
 
 
 def is_of_pydantic(thing: object) -> bool:

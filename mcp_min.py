@@ -10693,13 +10693,13 @@ def inline_definitions(schema: Any, definitions: Json) -> Any:
     return result
 
 
-# Programs may use other MCP libraries beside this one; these are never imported.
-FOREIGN_PACKAGES = {"mcp", "mcp_types", "fastmcp"}
-
-
+@lru_cache(maxsize=1000)
 def is_foreign(cls: Any) -> bool:
-    """True if a class, or a base of it, is of another MCP library."""
-    return bool(FOREIGN_PACKAGES & packages_of(cls))
+    """True if a class, or a base of it, is of another MCP library.
+
+    Programs may use such a library beside this one, which never imports it.
+    """
+    return not packages_of(cls).isdisjoint(["mcp", "mcp_types", "fastmcp"])
 
 
 def refuse_foreign_context(reader: HintReader, hint: Any) -> None:
@@ -10718,9 +10718,10 @@ def from_foreign(value: Any) -> Any:
     Raises:
         TypeError: it is of another one, and cannot be content.
     """
-    if type(value) in (list, tuple) and any(map(is_of_foreign, value)):
+    cls: Any = type(value)
+    if cls in (list, tuple) and any(map(is_foreign, map(type, value))):
         return [*map(from_foreign, value)]
-    if not is_of_foreign(value):
+    if not is_foreign(cls):
         return value
     for name in ("to_image_content", "to_audio_content", "to_resource_content",
                  "to_mcp_result"):
@@ -10728,8 +10729,7 @@ def from_foreign(value: Any) -> Any:
         if convert:
             return from_foreign(convert())
     if not hasattr(value, "model_dump"):
-        raise TypeError(f"{type(value).__name__} is of another library: import it from "
-                        "mcp_min")
+        raise TypeError(f"{cls.__name__} is of another library: import it from mcp_min")
     data = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if "role" in data:
         data["content"] = Block.of(data["content"])
@@ -10737,10 +10737,6 @@ def from_foreign(value: Any) -> Any:
     if "type" in data:
         return Block.of(data)
     return ToolResult.of(data)
-
-
-def is_of_foreign(value: object) -> bool:
-    return type(value).__module__ != "builtins" and is_foreign(type(value))
 
 
 RESULT_READERS.append(from_foreign)

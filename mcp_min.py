@@ -10865,30 +10865,20 @@ def stand_in(name: str) -> Any:
     return type(name, (instead,), {})
 
 
-class Unusable:
-    """Can be passed around; to use it is an error that says what to do instead."""
-
-    __slots__ = ("_said",)
-
-    def __init__(self, name: str, instead: str) -> None:
-        self._said = f"mcp_min has no {name}: {instead}"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # `inspect` and mocks ask for such
-            raise AttributeError(name)
-        raise NotImplementedError(self._said)
-
-
-class LowLevelServer(Unusable):
-    """What a FastMCP stands on, in the SDK: programs set its version."""
+class LowLevelServer:
+    """What a FastMCP stands on, in the SDK: programs set its version, or pass it on."""
 
     __slots__ = ("_info",)
     version = property(lambda self: self._info["version"],
                        lambda self, value: self._info.update(version=value))
 
     def __init__(self, info: Json) -> None:
-        super().__init__("FastMCP._mcp_server", REGISTER)
         self._info = info
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # `inspect` and mocks ask for such
+            raise AttributeError(name)
+        raise NotImplementedError(f"mcp_min has no FastMCP._mcp_server: {REGISTER}")
 
 
 def no_effect(where: str, options: Iterable[str]) -> None:

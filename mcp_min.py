@@ -11001,21 +11001,8 @@ class Prompt(FamiliarEntry, PromptEntry):
     """A prompt."""
 
 
-class FamiliarContents(ResourceContents):
-    """The contents of a resource, as FastMCP's handlers read them."""
-
-    @property
-    def content(self) -> Any:
-        """The text, or the bytes."""
-        return self.text if self.data is None else self.data
-
-
 class Resource(FamiliarEntry, ResourceEntry):
     """A resource or a template."""
-
-    def contents(self, value: Any, uri: str, session: BaseServerSession) -> list[Any]:
-        contents = super().contents(value, uri, session)
-        return [*map(FamiliarContents.of, contents)]
 
 
 def resource_of(field: str, read: Callable[[Any], Any]) -> Handler:
@@ -11466,7 +11453,10 @@ ADDED: tuple[tuple[type, str, Any], ...] = (
     (Media, "to_audio_content", lambda self: self),
     (Message, "__init__", in_any_order(vars(Message)["__init__"])),
     (McpError, "error", property(lambda self: AnyFields(
-        code=self.code, message=self.message, data=self.data), doc="Its fields.")))
+        code=self.code, message=self.message, data=self.data), doc="Its fields.")),
+    (ResourceContents, "content", property(
+        lambda self: self.text if self.data is None else self.data,
+        doc="The text, or the bytes.")))
 for _owner, _name, _value in ADDED:
     setattr(_owner, _name, _value)
 

@@ -10925,20 +10925,15 @@ class FamiliarEntry(Registration):
     reader = FamiliarReader
 
     @classmethod
-    def with_options(cls, *args: Any, tags: Iterable[str] | None = None,
-                     **options: Any) -> Any:
+    def from_function(cls, fn: Any, *uri: Any, tags: Iterable[str] | None = None,
+                      **options: Any) -> Any:
         make: Any = cls
         own = taken(options, cls.option_names.split())
         if tags:  # FastMCP's clients read them there
             meta = own.get("meta") or {}
             own["meta"] = {**meta, "fastmcp": {"tags": sorted(tags)}}
         no_effect(cls.__name__, options)
-        return make(*args, own)
-
-    @classmethod
-    def from_function(cls, fn: Any, *uri: Any, **options: Any) -> Any:
-        texts = map(str, uri)
-        return cls.with_options(*texts, fn, **options)
+        return make(*map(str, uri), fn, own)
 
     def listed(self) -> Json:
         return self.descriptor
@@ -10958,7 +10953,6 @@ class Tool(FamiliarEntry, ToolEntry):
     bare_types = "array"
 
     def __init__(self, fn: Any, options: Json) -> None:
-        options = dict(options)
         self._plain = options.pop("structured_output", None) is False
         excluded = options.pop("exclude_args", None) or ()
         if self._plain:
@@ -11272,19 +11266,17 @@ class FastMCP(Server):
     def _register(self, kind: Any, *args: Any, enabled: bool = True,
                   **options: Any) -> Any:
         """Register a function, or an object that was made of one."""
-        given = taken(options, ("resource", "prompt", "template", "tool"))
-        args = args or (*given.values(),)
-        entry = args[0]
+        args += (*taken(options, ("resource", "prompt", "template")).values(),)
+        entry = args[-1]
         if not isinstance(entry, Registration):
-            entry = kind.with_options(*args, **options)
+            entry = kind.from_function(*reversed(args), **options)
         if enabled:
             self._registry.add(entry)
         return args[-1]
 
-    def add_tool(self, *fn: Any, name: Any = None, **options: Any) -> Any:
-        if fn[1:]:
-            fn, name = fn[:1], fn[1]
-        return self._register(Tool, *fn, name=name, **options)
+    def add_tool(self, fn: Any = None, name: Any = None, *, tool: Any = None,
+                 **options: Any) -> Any:
+        return self._register(Tool, tool or fn, name=name, **options)
 
     add_prompt = partialmethod(_register, Prompt)
     add_resource = partialmethod(_register, Resource)

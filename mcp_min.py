@@ -11218,16 +11218,14 @@ class FastMCP(Server):
         for option in ("middleware", "transforms", "providers"):
             if options.pop(option, None):
                 raise NotImplementedError(f"FastMCP({option}=): {NOT_HERE[option]}")
-        for key in [*options]:
-            value = options.pop(key)
-            if value is not None:
-                options[RENAMED.get(key, key)] = value
+        options = {RENAMED.get(key, key): value for key, value in options.items()
+                   if value is not None}
         own = taken(options, options_of(Server.__init__))
         super().__init__(name or "FastMCP", version, instructions=instructions, **own)
         self._registry.first_level = "debug"  # the SDK filters nothing before a setLevel
         self.dependencies = options.get("dependencies", [])
-        lifespan = own.get("lifespan")
-        self.settings = AnyFields(**{**SETTINGS, "lifespan": lifespan, **options})
+        settings = {**SETTINGS, "lifespan": own.get("lifespan"), **options}
+        self.settings = AnyFields(**settings)
         no_effect("FastMCP()", options)
         for capability in CHANGES:  # so that a list of none is empty, and no error
             self._registry.offer(capability)

@@ -11289,11 +11289,8 @@ class FastMCP(Server):
             return register
 
         def add(fn: F) -> F:
-            def complete(ref: Json, argument: Json, context: Json) -> Any:
-                others = Fields.of({"arguments": context})
-                return fn(Fields.of(ref), Fields.of(argument), others)
-
-            register(complete)
+            register(lambda ref, argument, context: fn(
+                received(ref), received(argument), received({"arguments": context})))
             return fn
 
         return add

@@ -11096,11 +11096,9 @@ class Familiar:
         if level is None and len(given) > 1:
             level = given[1] if given[1] in LEVELS else given[0]
             given.remove(level)
-        text, *names = given
-        for name in names:
-            logger_name = name
+        text, name = [*given, logger_name or logger][:2]
         base: Any = super()
-        return base.log(level or "info", text, logger_name or logger)
+        return base.log(level or "info", text, name)
 
     debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
     warning = partialmethod(log, level="warning")

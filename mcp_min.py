@@ -10828,7 +10828,7 @@ NOT_HERE: Json = {start + end: instead for instead, ends, names in (
         NotificationOptions NotificationParams OAuthClientMetadata OAuthMetadata
         OAuthToken ProgressHandler PromptArgument ProtectedResourceMetadata RefreshToken
         RemoteMCPServer Request RequestContext RequestParams ResourceCSP ResourceContent
-        Result RevocationOptions Root SamplingParams SessionMessage Settings
+        Result RevocationOptions Root SamplingParams SessionMessage
         StdioMCPServer StdioServerParameters TaskConfig ToolTransformConfig
         TransportSecuritySettings get_http_headers"""),
     (Inert, "Provider Middleware", """
@@ -11370,8 +11370,7 @@ class KnownByField(type):
     field: str
 
     def __instancecheck__(cls, value: object) -> bool:
-        name: object = getattr(value, cls.field, None)
-        return name == cls.__name__
+        return bool(getattr(value, cls.field, None) == cls.__name__)
 
     def __call__(cls, **fields: Any) -> Any:
         return AnyFields(**{cls.field: cls.__name__, **fields})
@@ -11396,6 +11395,7 @@ def File(path: str | None = None, data: bytes | None = None,
 
 
 LATEST_PROTOCOL_VERSION = LEGACY
+lifespan = asynccontextmanager
 
 
 def get_logger(name: str) -> Any:
@@ -11459,8 +11459,6 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
     def __getattr__(name: str) -> Any:
         if name in MODULES:  # as in `from mcp import types`
             return sys.modules[__name__]
-        if name == "lifespan":
-            return asynccontextmanager
         found = stand_in(name)
         globals()[name] = found  # the same class for whoever imports it next
         return found

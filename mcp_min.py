@@ -10935,12 +10935,12 @@ class FamiliarEntry(Registration):
         no_effect(cls.__name__, options)
         return make(*map(str, uri), fn, own)
 
+    fn = property(lambda self: self.signature.fn)
+
     def listed(self) -> Json:
-        return self.descriptor
+        return {**self.descriptor, "parameters": self.signature.schema}
 
     def __getattr__(self, name: str) -> Any:  # called only for missing attributes
-        if name == "fn":
-            return self.signature.fn
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(Entry.of(self.listed()), name)
@@ -10960,9 +10960,6 @@ class Tool(FamiliarEntry, ToolEntry):
         super().__init__(fn, options)
         for name in excluded:
             self.signature.hint_schema["properties"].pop(name, None)
-
-    def listed(self) -> Json:
-        return {**self.descriptor, "parameters": self.signature.schema}
 
     async def run(self, arguments: Json, context: Any = None, **_: object) -> Any:
         """What its function returns; context: the one that it gets, if it takes one."""

@@ -11343,15 +11343,12 @@ LoggingLevel = Role = str               # not checked
 ToolAnnotations = Annotations = Icon = ErrorData = AnyFields  # they take any field
 
 
-URL_REQUIRED = -32042  # 2025-11-25 only
-
-
 class UrlElicitationRequiredError(McpError):
-    """A tool needs the user to visit these URLs first."""
+    """A tool needs the user to visit these URLs first; of 2025-11-25 only."""
 
     def __init__(self, elicitations: list[Json], message: str | None = None) -> None:
         data = {"elicitations": to_json_data(elicitations)}
-        super().__init__(URL_REQUIRED, message or "URL elicitation required", data)
+        super().__init__(-32042, message or "URL elicitation required", data)
 
 
 class AssistantMessage(Message):

@@ -10731,12 +10731,9 @@ def from_foreign(value: Any) -> Any:
     if not hasattr(value, "model_dump"):
         raise TypeError(f"{cls.__name__} is of another library: import it from mcp_min")
     data = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if "role" in data:
-        data["content"] = Block.of(data["content"])
-        return message_of(data)
-    if "type" in data:
-        return Block.of(data)
-    return ToolResult.of(data)
+    if "role" in data:  # a message
+        return data
+    return Block.of(data) if "type" in data else ToolResult.of(data)
 
 
 RESULT_READERS.append(from_foreign)

@@ -11409,15 +11409,13 @@ def parse_scopes(value: Any) -> Any:
     return value.replace(",", " ").split()
 
 
-def in_any_order(init: Handler) -> Handler:
+def in_any_order(self: Any, *args: Any, init: Handler = Message.__init__,
+                 **fields: Any) -> None:
     """Message(role, content), and also (content) and (content, role)."""
-    def __init__(self: Any, *args: Any, **fields: Any) -> None:
-        names = [name for name in ("content", "role") if name not in fields]
-        if len(args) == 2 and args[0] in ("user", "assistant"):
-            names.reverse()
-        init(self, **{"role": "user", **fields, **dict(zip(names, args))})
-
-    return __init__
+    names = [name for name in ("content", "role") if name not in fields]
+    if len(args) == 2 and args[0] in ("user", "assistant"):
+        names.reverse()
+    init(self, **{"role": "user", **fields, **dict(zip(names, args))})
 
 
 # To classes of the sections above, where a subclass would not do: the same names are
@@ -11427,7 +11425,7 @@ ADDED: tuple[tuple[type, str, Any], ...] = (
     (Fields, "model_dump_json", lambda self, **_: json.dumps(self)),
     (Media, "to_image_content", lambda self: self),
     (Media, "to_audio_content", lambda self: self),
-    (Message, "__init__", in_any_order(vars(Message)["__init__"])),
+    (Message, "__init__", in_any_order),
     (McpError, "error", property(lambda self: AnyFields(
         code=self.code, message=self.message, data=self.data), doc="Its fields.")),
     (ResourceContents, "content", property(

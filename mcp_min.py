@@ -11059,7 +11059,7 @@ class Listing(list, Sent):  # type: ignore[type-arg]
         super().__init__(map(AnyFields.of, entries))
 
 
-class Familiar:
+class Familiar(BaseContext[Any]):
     """The extra attributes of FastMCP's and the SDK's contexts; a mixin.
 
     Their `session` and `request_context` are the context itself.
@@ -11076,8 +11076,8 @@ class Familiar:
         protocolVersion=self.protocol_version))
 
     @property
-    def meta(self: Any) -> Any:
-        return AnyFields.of(BaseContext.meta.__get__(self))
+    def meta(self) -> Any:
+        return AnyFields.of(super().meta)
 
     def log(self, *args: Any, level: str | None = None, message: object = None,
             data: object = None, logger_name: str | None = None,
@@ -11091,8 +11091,7 @@ class Familiar:
             level = given[1] if given[1] in LEVELS else given[0]
             given.remove(level)
         text, name = [*given, logger_name or logger][:2]
-        base: Any = super()
-        return base.log(level or "info", text, name)
+        return super().log(level or "info", text, name)
 
     debug, info = partialmethod(log, level="debug"), partialmethod(log, level="info")
     warning = partialmethod(log, level="warning")
@@ -11110,20 +11109,19 @@ class Familiar:
                        related_request_id: Any = None, **params: Any) -> Any:
         return self.sample([*messages], max_tokens=max_tokens, **params)
 
-    def check_client_capability(self: Any, capability: Json) -> bool:
-        declared: Json = self.client_capabilities
-        return capability.keys() <= declared.keys()
+    def check_client_capability(self, capability: Json) -> bool:
+        return capability.keys() <= self.client_capabilities.keys()
 
-    def list_roots(self: Any, timeout: float | None = 600) -> Any:
+    def list_roots(self, timeout: float | None = 600) -> Any:
         question = Question("roots/list", {}, lambda answer: Listing(answer["roots"]))
         return self._ask_one(question, None, timeout)
 
-    def send_progress_notification(
-            self: Any, progress_token: object, *args: Any,
-            related_request_id: object = None, **options: Any) -> Any:
+    def send_progress_notification(self, progress_token: object, *args: Any,
+                                   related_request_id: object = None,
+                                   **options: Any) -> Any:
         return self.report_progress(*args, **options)
 
-    def send_elicit_complete(self: Any, elicitation_id: str,
+    def send_elicit_complete(self, elicitation_id: str,
                              related_request_id: object = None) -> Any:
         return self.notify("notifications/elicitation/complete",
                            {"elicitationId": elicitation_id})
@@ -11132,7 +11130,7 @@ class Familiar:
         self.server.notify_resource_updated(str(uri))
         return DONE
 
-    def _changed(self: Any, capability: str) -> Any:
+    def _changed(self, capability: str) -> Any:
         self._session.registry.list_changed(capability)
         return DONE
 
@@ -11140,7 +11138,7 @@ class Familiar:
     send_prompt_list_changed = partialmethod(_changed, "prompts")
     send_resource_list_changed = partialmethod(_changed, "resources")
 
-    def _states(self: Any) -> Any:
+    def _states(self) -> Any:
         return vars(self._peer.connection).setdefault("states", {})
 
     def set_state(self, key: str, value: Any) -> Any:

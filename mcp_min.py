@@ -11156,11 +11156,9 @@ class SyncFamiliarContext(Familiar, Context):
 
 
 if TYPE_CHECKING:  # Context[…, …] is a type
-    First = TypeVar("First", default=Any)
-    Second = TypeVar("Second", default=Any)
-    Third = TypeVar("Third", default=Any)
+    Types = ParamSpec("Types", default=...)
 
-    class FamiliarContext(Familiar, AsyncContext, Generic[First, Second, Third]): ...
+    class FamiliarContext(Familiar, AsyncContext, Generic[Types]): ...
 else:
     class FamiliarContext(Familiar, AsyncContext):
         """The Context of an `async def` handler of FastMCP.

@@ -11215,6 +11215,7 @@ class FastMCP(Server):
         settings = {**SETTINGS, "lifespan": own.get("lifespan"), **options}
         self.settings = AnyFields(**settings)
         no_effect("FastMCP()", options)
+        self._registry.first_level = "debug"  # the SDK filters nothing at first
         for capability in CHANGES:  # so that a list of none is empty, and no error
             self._registry.offer(capability)
         for tool in tools:

@@ -8245,13 +8245,11 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
     load only files that you trust.  Variables of the host, such as `${input:KEY}`, are
     an error when an entry is used, unless Client's `env` has KEY.
     """
-    def text_or_lines(found: re.Match[str]) -> str:
-        return found[1] or "\n" * found[0].count("\n")
-
     with open(path, encoding="utf-8-sig") as file:  # some editors write a BOM
         text = file.read()
     for extra in r"//.*|/\*(?s:.*?)\*/", r",(?=\s*[]}])":  # but not within a text
-        text = re.sub(rf'("(?:\\.|[^"\\])*")|{extra}', text_or_lines, text)
+        text = re.sub(rf'("(?:\\.|[^"\\])*")|{extra}',
+                      lambda found: found[1] or "\n" * found[0].count("\n"), text)
     try:
         hosts = as_object(json.loads(text))
     except json.JSONDecodeError as error:

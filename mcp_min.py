@@ -4788,6 +4788,7 @@ class ToolEntry(Registration):
     capability = list_key = "tools"
     option_names = ("name title description annotations input_schema output_schema "
                     "icons meta")
+    failed = ""  # what a model reads before the text of an exception
     bare_types = BARE_TYPES
 
     def __init__(self, fn: Any, options: Json) -> None:
@@ -4826,10 +4827,6 @@ class ToolEntry(Registration):
             return self._validator.problems(data, bounded=False)
         except SchemaError as error:
             return [str(error)]
-
-    def failure(self, text: str) -> str:
-        """What a model reads of an exception other than ToolError."""
-        return text
 
     def result(self, value: Any, session: BaseServerSession) -> Json:
         """The result for what the function returned (server/tools, "Tool Result")."""
@@ -5326,7 +5323,7 @@ def handle_tools_call(request: ServedRequest, params: Json) -> Json:
         request.check_cancelled()  # an error after the cancellation follows from it
         if not session.connection.follows_from_end(error):
             log_exception(f"mcp_min: tool {tool.key} failed")
-        text = tool.failure(session.error_text(error))
+        text = tool.failed + session.error_text(error)
         return ToolResult(text, is_error=True)
 
 
@@ -10953,6 +10950,7 @@ class Tool(FamiliarEntry, ToolEntry):
         if self._plain:
             options["output_schema"] = False
         super().__init__(fn, options)
+        self.failed = f"Error calling tool {self.key!r}: "
         for name in excluded:
             self.signature.hint_schema["properties"].pop(name, None)
 
@@ -10960,9 +10958,6 @@ class Tool(FamiliarEntry, ToolEntry):
         """What its function returns; context: the one that it gets, if it takes one."""
         value = self.signature.fn(**self.signature.bind(arguments, context=context))
         return await value if hasattr(value, "__await__") else value
-
-    def failure(self, text: str) -> str:
-        return f"Error calling tool {self.key!r}: {text}"
 
     def result(self, value: Any, session: BaseServerSession) -> Json:
         result = super().result(value, session)

@@ -11376,7 +11376,6 @@ def File(path: str | None = None, data: bytes | None = None,
 
 
 LATEST_PROTOCOL_VERSION = LEGACY
-lifespan = asynccontextmanager
 
 
 def get_logger(name: str) -> Any:
@@ -11438,6 +11437,8 @@ if not TYPE_CHECKING:  # hidden from type checkers, which report unknown names
     def __getattr__(name: str) -> Any:
         if name in MODULES:  # as in `from mcp import types`
             return sys.modules[__name__]
+        if name == "lifespan":
+            return asynccontextmanager
         found = stand_in(name)
         globals()[name] = found  # the same class for whoever imports it next
         return found

@@ -3066,7 +3066,6 @@ def stop_at_signals() -> Iterator[None]:
 # its client hangs up.
 
 
-
 class ServedRequest(IncomingRequest):
     """A request of a client, and what the contexts of its handlers share.
 
@@ -4083,10 +4082,6 @@ DOUBTS = {  # parameters without a hint that look like a mistake
     "self": "did you mean a method of an object, `object.method`?"}
 
 
-# Each splits a docstring: what is left, and descriptions of parameters.
-DOC_READERS: list[Callable[[str], tuple[str, dict[str, str]]]] = []
-
-
 CONTEXT_TYPES: list[Any] = []  # that a handler may annotate a parameter with
 
 
@@ -4199,32 +4194,16 @@ class Signature:
         schemas = (self.given_schema, self.hint_schema)
         return [Converter(schema) for schema in schemas if schema is not None]
 
-    @cached_property
-    def _doc(self) -> tuple[str, dict[str, str]]:
-        """The docstring; without the descriptions that a schema of hints takes."""
-        from inspect import cleandoc
-
-        doc = cleandoc(self.function.__doc__ or "")
-        descriptions: dict[str, str] = {}
-        if not self.given_schema:
-            for read in DOC_READERS:
-                doc, descriptions = read(doc)
-        return doc, descriptions
-
     @property
     def description(self) -> str:
-        return self._doc[0]
+        from inspect import cleandoc
+
+        return cleandoc(self.function.__doc__ or "")
 
     @cached_property
     def schema(self) -> Any:
-        """The inputSchema; descriptions come from the docstring, or else the hints."""
-        if self.given_schema:
-            return self.given_schema
-        properties = {**self.hint_schema["properties"]}
-        for name, text in self._doc[1].items():
-            if name in properties:
-                properties[name] = {**properties[name], "description": text}
-        return {**self.hint_schema, "properties": properties}
+        """The inputSchema."""
+        return self.given_schema or self.hint_schema
 
 
 # URI templates, used backwards: from a URI to the values of the variables.
@@ -4748,13 +4727,15 @@ def read_result(value: Any) -> Any:
 class Registration:
     """A registered function: its signature, and its descriptor in a list.
 
-    option_names: what its decorator takes.  reader: reads the hints of parameters.
+    option_names: what its decorator takes.  signature_class: reads the function.
+    reader: reads the hints of its parameters.
     """
 
     capability = ""     # that it belongs to
     list_key = ""       # the key of the list that it is in
     key_field = "name"  # the field of the descriptor that holds its key
     option_names = ""
+    signature_class = Signature
     reader = HintReader
 
     def __init__(self, fn: Any, options: Json, key: str = "") -> None:
@@ -4764,7 +4745,7 @@ class Registration:
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
         schema = fields.pop("inputSchema", None)
-        self.signature = Signature(fn, schema, self.reader)
+        self.signature = self.signature_class(fn, schema, self.reader)
         # Now, so that the TypeError comes now.
         self.options: Json = to_json_data(fields, strict=True)
         if self.signature.doubt:
@@ -5509,8 +5490,9 @@ class BaseServer(ByChapters):
 #   @handles           a function is the handler of a method
 #   Unwind             ends a handler from within, with a result or an error
 #   CONTEXT_TYPES, ERROR_HINTS    rows: a class of contexts, advice for an error
-#   HINT_READERS, RESULT_READERS, JSON_READERS, DOC_READERS    rows: what reads a hint,
-#                      a result, a part of it, a docstring
+#   HINT_READERS, RESULT_READERS, JSON_READERS    rows: what reads a hint, a result, a
+#                      part of it
+#   Registration, ResourceEntry    their classes of signatures and templates
 #   add_keywords, Validator.reader    rows: keywords of schemas; what reads them
 #   TAPS               look at every line of a connection
 
@@ -8264,7 +8246,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Json]:
 # Adds hints: InitVar, tuple, set, frozenset, Sequence, MutableSequence, Iterable
 # Adds hints: Collection, Set, MutableSet, Mapping, MutableMapping
 # Adds: {+x}, {x*}, {?x,y}
-# Doors: rows of tables (HINT_READERS …); the class of the templates of resources.
+# Doors: rows of tables (HINT_READERS …); the classes of signatures and templates.
 #
 # What hints, results, docstrings and templates may be, beyond the core's.
 
@@ -8446,6 +8428,30 @@ def split_docstring(doc: str) -> tuple[str, dict[str, str]]:
     return "\n\n".join(filter(None, map(str.strip, texts))), descriptions
 
 
+class DocumentedSignature(Signature):
+    """Takes the descriptions of parameters from the docstring, or else the hints."""
+
+    @cached_property
+    def _doc(self) -> tuple[str, dict[str, str]]:
+        """The docstring; without the descriptions that a schema of hints takes."""
+        doc = super().description
+        return (doc, {}) if self.given_schema else split_docstring(doc)
+
+    @property
+    def description(self) -> str:
+        return self._doc[0]
+
+    @cached_property
+    def schema(self) -> Any:
+        if self.given_schema:
+            return self.given_schema
+        properties = {**self.hint_schema["properties"]}
+        for name, text in self._doc[1].items():
+            if name in properties:
+                properties[name] = {**properties[name], "description": text}
+        return {**self.hint_schema, "properties": properties}
+
+
 VARIABLE = r"\{(\+?)([A-Za-z_]\w*)(\*?)\}"
 QUERY = r"\{\?([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}\Z"
 
@@ -8493,7 +8499,7 @@ class MoreTemplate(UriTemplate):
 
 HINT_READERS.append(read_more)
 JSON_READERS.append(more_json)
-DOC_READERS.append(split_docstring)
+Registration.signature_class = DocumentedSignature
 ResourceEntry.template_class = MoreTemplate
 
 # -- 24. More of a server --------------------------------------------------------------

@@ -119,6 +119,8 @@ from mcp_min import (
     load_config, output_schema_of, to_json_data, validate)
 
 UriTemplate = mcp_min.MoreTemplate if "schemas" in PARTS else mcp_min.UriTemplate
+if "schemas" in PARTS:
+    Signature = mcp_min.DocumentedSignature
 
 # ======================================================================================
 # Helpers: waiting, raw connections, transcripts

@@ -4104,8 +4104,9 @@ class Signature:
     may be a mistake, or "".  Raises TypeError if a parameter cannot be described.
     """
 
-    def __init__(self, fn: Any, schema: Any = None,
-                 reader: type[HintReader] = HintReader) -> None:
+    reader = HintReader
+
+    def __init__(self, fn: Any, schema: Any = None) -> None:
         from inspect import iscoroutinefunction
 
         if isinstance(fn, staticmethod):  # for Python 3.9
@@ -4120,12 +4121,12 @@ class Signature:
         self.context = self.doubt = ""
         self._fields: dict[str, Any] = {}  # parameters whose default a Field has
         try:
-            self.hint_schema = self._describe(reader())
+            self.hint_schema = self._describe()
         except (TypeError, ValueError) as error:  # some built-ins have no signature
             name = getattr(self.function, "__qualname__", fn)
             raise TypeError(f"{name}(): {error}") from None
 
-    def _describe(self, reader: HintReader) -> Schema:
+    def _describe(self) -> Schema:
         import inspect
 
         if self.is_async and "async def" in LEFT_OUT:
@@ -4150,6 +4151,7 @@ class Signature:
                 takes_more = True
             else:
                 parts.append(self._read_parameter(parameter, hint))
+        reader = self.reader()
         schema = reader.object(parts)
         if takes_more:
             schema["additionalProperties"] = True
@@ -4728,7 +4730,6 @@ class Registration:
     """A registered function: its signature, and its descriptor in a list.
 
     option_names: what its decorator takes.  signature_class: reads the function.
-    reader: reads the hints of its parameters.
     """
 
     capability = ""     # that it belongs to
@@ -4736,7 +4737,6 @@ class Registration:
     key_field = "name"  # the field of the descriptor that holds its key
     option_names = ""
     signature_class = Signature
-    reader = HintReader
 
     def __init__(self, fn: Any, options: Json, key: str = "") -> None:
         name = options.get("name") or name_of(fn)
@@ -4745,7 +4745,7 @@ class Registration:
         self.key = key or name
         fields = wire_fields(**{**options, "name": name})
         schema = fields.pop("inputSchema", None)
-        self.signature = self.signature_class(fn, schema, self.reader)
+        self.signature = self.signature_class(fn, schema)
         # Now, so that the TypeError comes now.
         self.options: Json = to_json_data(fields, strict=True)
         if self.signature.doubt:
@@ -10917,10 +10917,14 @@ def with_text_default(part: Part) -> Part:
     return part
 
 
+class FamiliarSignature(DocumentedSignature):
+    reader = FamiliarReader
+
+
 class FamiliarEntry(Registration):
     """A registration with FastMCP's options; it can be made of a function."""
 
-    reader = FamiliarReader
+    signature_class = FamiliarSignature
 
     @classmethod
     def from_function(cls, fn: Any, *uri: Any, tags: Iterable[str] | None = None,

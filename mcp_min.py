@@ -5654,17 +5654,18 @@ class StreamPair:
         self.reader, self.writer = reader, writer
 
     def watch(self, connection: Connection) -> None:
-        """There is no process to watch."""
+        """This is the connection over the streams; there is no process to watch."""
+        self._connection = connection
 
     def await_end(self) -> None:
         """There is no exit code to wait for."""
 
-    def close(self, connection: Connection) -> None:
+    def close(self) -> None:
         """Close our side, and wait 0.1 s for the end of theirs."""
         with suppress(RuntimeError):
             # A buffered stream cannot be closed while a thread is inside it.
             start_thread("mcp closing", self._close_writer)
-        connection.peer_gone.wait(0.1)
+        self._connection.peer_gone.wait(0.1)
 
     def _close_writer(self) -> None:
         with suppress(OSError, ValueError):
@@ -5731,6 +5732,8 @@ class Process(StreamPair):
 
         All that the process has written is read before.
         """
+        super().watch(connection)
+
         def wait() -> None:
             self._popen.wait()
             self._ended.set()
@@ -5760,34 +5763,34 @@ class Process(StreamPair):
         for event in self._ended, self._stderr_read:
             event.wait(max(0.0, self._last_wait - monotonic()))
 
-    def close(self, connection: Connection) -> None:
+    def close(self) -> None:
         """Close stdin; SIGTERM; SIGKILL; a wait after each (basic/lifecycle)."""
-        writing, peer_gone = connection.outbox.writing, connection.peer_gone
         try:
-            self._close_stdin(writing, self.PATIENCE / 2)
-            if not self._is_gone(peer_gone):
+            self._close_stdin(self.PATIENCE / 2)
+            if not self._is_gone():
                 self._signal(15)  # SIGTERM
-                self._is_gone(peer_gone)
+                self._is_gone()
                 self._signal(9)  # SIGKILL: others of its group may ignore SIGTERM
             self._ended.wait(self.PATIENCE)
         except BaseException:  # Ctrl-C while waiting
             self._signal(9)
             raise
-        self._close_stdin(writing, self.PATIENCE)  # if a thread was stuck in a write
+        self._close_stdin(self.PATIENCE)  # if a thread was stuck in a write
         # A grandchild may keep stderr open; the thread that reads it is a daemon.
         self._stderr_read.wait(0.2)
         self._sink_thread.drain(0.2)
 
-    def _is_gone(self, peer_gone: threading.Event) -> bool:
+    def _is_gone(self) -> bool:
         """Wait a while until the process has ended.
 
         While its stdout is open, another process of its group probably still runs.
         """
         until = monotonic() + self.PATIENCE
-        return (peer_gone.wait(self.PATIENCE)
+        return (self._connection.peer_gone.wait(self.PATIENCE)
                 and self._ended.wait(max(0.0, until - monotonic())))
 
-    def _close_stdin(self, writing: threading.Lock, seconds: float) -> None:
+    def _close_stdin(self, seconds: float) -> None:
+        writing = self._connection.outbox.writing
         # Not while another thread writes; if it is stuck, the signals free it.
         if writing.acquire(timeout=seconds):
             try:
@@ -6426,7 +6429,7 @@ class BaseClientSession(Session):
             with self._ending:  # a second call waits for the first
                 if not self._is_over:
                     self._is_over = True
-                    self.process.close(self.connection)
+                    self.process.close()
 
 
 def no_common_version(supported: object) -> McpError:
@@ -6898,11 +6901,11 @@ class HostedServer(StreamPair):
                 stream.close()
             raise
 
-    def close(self, connection: Connection) -> None:
+    def close(self) -> None:
         self._close_writer()
         with self._their_writer:
             self._session.finish(2)
-        connection.peer_gone.wait(2)
+        self._connection.peer_gone.wait(2)
 
 
 def pipe_streams() -> tuple[ByteStream, ByteStream]:
@@ -9631,7 +9634,6 @@ class UnthreadedServer(HostedServer):
     """
 
     run_jobs: Job | None = None
-    _connection: Connection  # the client's end
 
     def __init__(self, server: Any) -> None:
         self._jobs: deque[Job] = deque()
@@ -9640,9 +9642,6 @@ class UnthreadedServer(HostedServer):
         super().__init__(server)
         if not self._session.threaded:
             self.run_jobs = self._run_jobs
-
-    def watch(self, connection: Connection) -> None:
-        self._connection = connection
 
     def run_soon(self, job: Job) -> None:
         if self._closed:
@@ -9668,11 +9667,11 @@ class UnthreadedServer(HostedServer):
             finally:
                 self._running.release()
 
-    def close(self, connection: Connection) -> None:
+    def close(self) -> None:
         self._closed = True
         while self._jobs:
             self._session.inbox.call(self._jobs.popleft())
-        super().close(connection)
+        super().close()
 
 
 class InsideClientSession(BaseClientSession):

@@ -5648,7 +5648,6 @@ class StreamPair:
     """Streams to a server that we did not start (if we did, see Process)."""
 
     stderr_tail, exit_code = "", None
-    quiet = False  # the user wants no diagnosis
 
     def __init__(self, reader: ByteStream, writer: ByteStream) -> None:
         self.reader, self.writer = reader, writer
@@ -5688,7 +5687,6 @@ class Process(StreamPair):
         self._kill = group_killer(self._popen)
         super().__init__(self._popen.stdout, self._popen.stdin)
         close_in_forked_children(self.reader, self.writer)
-        self.quiet = stderr is None
         if stderr is AT_START:
             stderr = sys.stderr
         if stderr is not None and not callable(stderr):
@@ -6358,7 +6356,8 @@ class BaseClientSession(Session):
     def handle_stray_line(self, line: Line) -> None:
         is_first = not self.stray_lines
         self.stray_lines.append(line[:500])
-        if is_first and not self.process.quiet and line[:1] not in (b"{", b"["):
+        is_noise = line[:1] not in (b"{", b"[")
+        if is_first and is_noise and self.settings.stderr is not None:
             text = line[:60].decode("utf-8", "replace")
             warn("mcp_min: the server wrote something other than JSON-RPC to stdout: "
                  f"{text!r}.  Many hosts give up at that: let it print to stderr, or "

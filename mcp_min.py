@@ -11682,9 +11682,7 @@ def form_value(name: str, field: Json, can_skip: bool, text: str | None) -> Any:
     elif can_skip:
         prompt += ", Enter to leave it out"
     while True:
-        typed = text
-        if typed is None:
-            typed = cli_input(prompt)
+        typed = cli_input(prompt) if text is None else text
         if not typed and can_skip:
             return field.get("default", MISSING)
         value = cli_value(typed, field, ",")
@@ -11769,8 +11767,8 @@ def cli_query(request: Handler, args: Namespace, texts: Handler = cli_texts,
     there are none `nothing`, with the words.
     """
     console = Console(args.answer)
-    target, variables = cli_target(args.command), cli_variables(args.env)
-    with Client(target, env=variables, inherit_env=args.inherit_env, mode=args.mode,
+    with Client(cli_target(args.command), env=cli_variables(args.env),
+                inherit_env=args.inherit_env, mode=args.mode,
                 timeout=args.timeout, stderr=partial(cli_show, "stderr"),
                 log_handler=console.show_log, progress_handler=console.show_progress,
                 elicitation_handler=console.answer_form,
@@ -12343,8 +12341,8 @@ def cli_trace(args: Namespace) -> int:
     if args.to == "stderr":  # the trace shows it
         sink = open(os.devnull, "wb")  # noqa: SIM115
     with stop_at_signals():
-        target, variables = cli_target(args.command), cli_variables(args.env)
-        argv, env, cwd = resolve_command(target, variables, None)
+        argv, env, cwd = resolve_command(
+            cli_target(args.command), cli_variables(args.env), None)
         child = start_process(argv, child_environment(env, True), cwd, bufsize=-1)
         kill = group_killer(child)
         relays: list[Any] = [

@@ -12049,7 +12049,7 @@ def cli_vendor(args: Namespace) -> int:
     if path.endswith(".py"):
         raise ValueError(f"{path} is a file: a copy is written into a FOLDER")
     folder, path = path, os.path.join(path, "mcp_min.py")
-    if os.path.exists(path) and os.path.samefile(path, __file__):
+    if os.path.realpath(path) == os.path.realpath(__file__):
         raise ValueError(f"{path} is the file to copy from")
     parts = vendor_choice(args)
     if os.path.exists(path) and not args.force:

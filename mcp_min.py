@@ -9643,10 +9643,10 @@ class UnthreadedServer(HostedServer):
             self.run_jobs = self._run_jobs
 
     def run_soon(self, job: Job) -> None:
-        if self._closed:
-            self._session.inbox.call(job)  # `close` waits there, and runs it
-            return
         self._jobs.append(job)
+        if self._closed:
+            self._session.inbox.call(self._run_jobs)  # `close` waits there
+            return
         with self._connection.lock:
             waiting = [*self._connection.outgoing.values()]
         for request in waiting:
@@ -9657,19 +9657,14 @@ class UnthreadedServer(HostedServer):
         # Every call that waits is woken, and one of them takes the job.
         while self._jobs and self._running.acquire(blocking=False):
             try:
-                job = self._jobs.popleft()
-            except IndexError:  # another thread was faster
-                self._running.release()
-                return
-            try:
-                job()
+                if self._jobs:  # no other thread was faster
+                    self._jobs.popleft()()
             finally:
                 self._running.release()
 
     def close(self) -> None:
         self._closed = True
-        while self._jobs:
-            self._session.inbox.call(self._jobs.popleft())
+        self._session.inbox.call(self._run_jobs)
         super().close()
 
 

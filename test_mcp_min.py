@@ -31,6 +31,7 @@ import enum
 import functools
 import gc
 import hashlib
+import importlib.util
 import inspect
 import io
 import itertools
@@ -335,6 +336,13 @@ class OrderedThreading:
 # With MCP_MIN_LOCKS=1 the whole suite looks at the order of locks.
 if os.environ.get("MCP_MIN_LOCKS"):
     mcp_min.threading = OrderedThreading()
+
+
+def folder_of(test):
+    """The path of a new folder, which is removed after the test."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    return os.path.realpath(folder.name)
 
 
 def quiet():
@@ -9294,8 +9302,9 @@ class TestImportLine(unittest.TestCase):
 
 FILE = os.path.join(HERE, "mcp_min.py")
 # The same program, but started so that Python keeps the compiled file.
-PROGRAM = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r); "
-           "import mcp_min; sys.exit(mcp_min.main())" % HERE]
+IMPORTED = [sys.executable, "-S", "-c", "import sys; sys.path.insert(0, %r); "
+            "import mcp_min; sys.exit(mcp_min.main())" % HERE]
+PROGRAM = [sys.executable, "-I", *IMPORTED[1:]]
 
 
 def cli(*args):
@@ -9419,9 +9428,7 @@ class TestCommandLine(unittest.TestCase):
         """
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = os.path.realpath(folder.name)
+        self.folder = folder_of(self)
 
     def file(self, name, text):
         path = os.path.join(self.folder, name)
@@ -10109,9 +10116,7 @@ class TestConnect(unittest.TestCase):
     """`Server.listen`, and the command `connect` that reaches it."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.path = os.path.join(os.path.realpath(folder.name), "private", "mcp")
+        self.path = os.path.join(folder_of(self), "private", "mcp")
         self.connect = [*PROGRAM, "connect", self.path]
 
     def application(self):
@@ -12355,7 +12360,7 @@ PUBLIC_MEMBERS = {
 
 def names_without_code(source):
     """The names in the docstring of a file that its code does not have."""
-    doc = ast.get_docstring(ast.parse(source))
+    doc = source.split('"""')[1]
     code = source[source.index("from __future__"):]
     named = {*re.findall(r"\b[A-Z][a-z]+[A-Z]\w+|\b[a-z]+_[a-z_]+", doc)}
     named |= {text.rpartition(".")[2] for text in re.findall("`([A-Za-z_.]+)`", doc)}
@@ -12737,17 +12742,21 @@ class TestTypes(unittest.TestCase):
         self.assertEqual(found, wrong, done.stdout + done.stderr)
 
 
-CHAPTERS = {"stateless", "schemas", "more", "asyncio", "turns", "inside", "trace"}
 COPIES = ("", "--server --core", "--server --core --with stateless", "--server",
           "--client --core", "--lean --core")
 
 
+def copy_with(*options):
+    """The text of the copy that `vendor` makes with these options."""
+    args = mcp_min.cli_parse(["vendor", "x", *options])
+    source = pathlib.Path(FILE).read_text("utf-8")
+    return mcp_min.vendored(source, mcp_min.vendor_choice(args))
+
+
 def rows_of_copies():
     """The rows of a table of README.md: how a copy is made, its lines, its sha256."""
-    source = pathlib.Path(FILE).read_text("utf-8")
     for options in COPIES:
-        args = mcp_min.cli_parse(["vendor", "x", *options.split()])
-        copy = mcp_min.vendored(source, mcp_min.vendor_choice(args))
+        copy = copy_with(*options.split())
         name, lines = options or "the whole file", copy.count("\n")
         yield f"| `{name}` | {lines:,} | `{mcp_min.sha256_of(copy)}` |"
 
@@ -12756,229 +12765,190 @@ def rows_of_copies():
 class TestVendor(unittest.TestCase):
     """Copies with some of the parts, each alone."""
 
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = pathlib.Path(folder.name)
-        for option in "server", "client", "lean", "core":
-            _, err, status = cli("vendor", str(cls.folder / option), "--" + option)
-            assert (status, err) == (0, ""), err
-        shutil.copy(__file__, cls.folder / "server")
+    def setUp(self):
+        self.folder = pathlib.Path(folder_of(self))
 
-    def run_in(self, folder, *command, status=0):
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, '.'); "
-             + command[0], *command[1:]], cwd=self.folder / folder, check=False,
-            timeout=PATIENCE * 4, capture_output=True, text=True)
-        self.assertEqual(done.returncode, status, done.stderr[-2000:])
-        return done.stdout or done.stderr
-
-    def test_a_half_calls_the_other(self):
-        """With progress, a question and a cancellation, in both kinds of revisions."""
-        told = self.run_in("client", textwrap.dedent("""
-            from mcp_min import Client
-            server = {"command": sys.executable, "cwd": sys.argv[1], "args": [
-                "-S", "-c", "import test_mcp_min; test_mcp_min.everything()[0].run()"]}
-            for mode in "legacy", "modern":
-                steps = []
-                with Client(server, mode=mode, progress_handler=(
-                        lambda *step: steps.append(step)), elicitation_handler=(
-                        lambda *question: {"name": "Ann"})) as client:
-                    client.call_tool("count", {"n": 1})
-                    text = client.read_resource("asked://tea")[0].text
-                    call = client.submit_tool("hang")
-                    for effect in "hanging", "cancelled":
-                        while effect not in client.call_tool("story").data:
-                            pass
-                        call.cancel()
-                print(mode, text, steps, call.cancelled())
-            """), str(self.folder / "server"))
-        self.assertEqual(told, "".join(
-            f"{mode} tea for Ann [(1, 1, 'step 1')] True\n"
-            for mode in ("legacy", "modern")))
-
-    def test_a_copy_says_what_it_has_and_names_nothing_else(self):
-        for folder, parts, missing in (
-                ("server", "server", {"Client", "FastMCP", "main"}),
-                ("client", "client", {"Server", "FastMCP", "main"}),
-                ("lean", "server, client", {"FastMCP", "main"})):
-            with self.subTest(folder):
-                source = (self.folder / folder / "mcp_min.py").read_text("utf-8")
-                doc = ast.get_docstring(ast.parse(source))
-                self.assertIn(f"It has {parts}, stateless", doc)
-                self.assertEqual(missing & {*re.findall(r"\w+", doc)} - {"main"}, set())
-                self.assertEqual(names_without_code(source), set())
-                self.assertNotRegex(source, r"\(chapter:\s*\n|\(chapter: names\)")
-                exported = self.run_in(folder, "from mcp_min import *; print(dir())")
-                self.assertEqual(missing & {*ast.literal_eval(exported)}, set())
-                self.assertIn("Permission is hereby granted", source)
-                exit = self.run_in(folder, "import runpy; runpy.run_path("
-                                   "'mcp_min.py', run_name='__main__')", status=1)
-                self.assertIn("this copy of mcp_min has no command line", exit)
-
-    def test_what_a_copy_lacks_it_refuses_in_words(self):
-        told = self.run_in("core", textwrap.dedent("""
-            import mcp_min
-            from mcp_min import Server, validate
-
-            def refusals(kind, name):
-                of_kind = {
-                    "keyword": [lambda: validate(0, {name: {}})],
-                    "dialect": [lambda: validate(0, {
-                        "$schema": f"http://json-schema.org/{name}/schema#",
-                        "items": []})]}
-                for use in of_kind.get(kind, (
-                        lambda: getattr(mcp_min, name), lambda: Server(**{name: 1}),
-                        lambda: getattr(Server("s"), name),
-                        lambda: Server("s").run(**{name: False}))):
-                    try:
-                        use()
-                    except Exception as error:
-                        yield str(error)
-
-            for name, chapter in mcp_min.LEFT_OUT.items():
-                words = f"{name}: this copy of mcp_min was made without {chapter!r}"
-                kind, _, word = name.rpartition(" ")
-                if kind not in ("hint", "package", "variable") and not any(
-                        words in text for text in refusals(kind, word if kind in (
-                            "keyword", "dialect") else name)):
-                    print(name)
-            class Own: __module__ = "main"  # a module of the user's, named like a name
-            Server("s").tool(lambda: Own(), name="own")
-            assert validate(0, {"main": 1}) == []
-            """))
-        self.assertEqual(told, "")
-        told = self.run_in("core", textwrap.dedent("""
-            import os, sys
-            from datetime import date
-            from typing import Literal
-            from mcp_min import Client, Context, Server
-            os.environ["MCP_MIN_TRACE"] = "stderr"
-            sys.stderr = sys.stdout
-
-            async def handler(): ...
-            class Content: __module__ = "mcp.types"
-            class Model: __module__ = "pydantic.main"
-            def modelled(model: Model): ...
-            foreign = Server("s")
-            foreign.tool(Content, name="content")
-            class Lifespan:
-                def __aenter__(self): ...
-                def __aexit__(self, *exc): ...
-            def dictionary(keys: dict[Literal["a"], int]): ...
-            def dated(day: date): ...
-            def asking(ctx: Context): ctx.ask({})
-            asking_server = Server("s")
-            asking_server.tool(asking)
-            for use in (lambda: Server("s").tool(handler),
-                        lambda: Server("s").tool(dictionary),
-                        lambda: Server("s").tool(dated),
-                        lambda: Server("s").add_resource("x://{+path}", print),
-                        lambda: Client(asking_server).connect().call_tool("asking"),
-                        lambda: Server("s").tool(modelled),
-                        lambda: Client(foreign).connect().call_tool("content"),
-                        Client(Server("s", lifespan=lambda _: Lifespan())).connect):
-                try:
-                    use()
-                except Exception as error:
-                    print(error)
-            """))
-        for name in ("async def", "keyword propertyNames", "hint date", "{?x,y}", "ask",
-                     "package pydantic", "package mcp", "async lifespan",
-                     "variable MCP_MIN_TRACE"):
-            self.assertIn(f"{name}: this copy of mcp_min was made without", told)
+    def load(self, *options):
+        """A copy made with these options, as a module."""
+        path = self.folder / ("".join(options) + ".py")
+        path.write_text(copy_with(*options), "utf-8")
+        spec = importlib.util.spec_from_file_location("mcp_copy", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
 
     def test_each_copy_calls_a_tool(self):
-        """With arguments, a structured result, a question and progress."""
-        program = textwrap.dedent("""
-            from mcp_min import Context, Server
-            server = Server("s")
+        """And is called, by the whole file; a half by the other half."""
+        for chapter in (None, "stateless", "schemas", "more", "asyncio", "turns",
+                        "inside", "trace"):
+            options = ["--core", *(["--with", chapter] if chapter else [])]
+            with self.subTest(chapter):
+                self.check_calls(self.load("--server", *options), mcp_min)
+                if chapter not in ("turns", "more", "inside"):
+                    self.check_calls(mcp_min, self.load("--client", *options))
+        self.check_calls(self.load("--server"), self.load("--client"))
 
-            @server.tool
-            def add(a: int, b: int = 1, more: dict[str, int] = {}) -> int:
-                return a + b + sum(more.values())
+    def check_calls(self, of_server, of_client):
+        """With arguments, a structured result, a question, progress and a cancellation,
+        in each kind of revision that both ends have."""
+        def add(a: int, b: int = 1, more: Dict[str, int] = {}) -> int:  # noqa: B006
+            return a + b + sum(more.values())
 
-            @server.tool
-            def ask(ctx: Context) -> str:
-                answer = ctx.elicit("?", ["tea", "milk"]).data
-                ctx.report_progress(1)
-                return answer
-            """)
-        for chapter in None, *sorted(CHAPTERS):
-            folder = self.folder / f"with {chapter}"
-            for end in "server", "client":
-                given = ["--with", chapter] if chapter else []
-                if end == "client" and chapter in ("turns", "more", "inside"):
-                    given = []
-                self.vendor(folder / end, "--" + end, "--core", *given)
-            (folder / "server" / "program.py").write_text(program + "server.run()")
-            run = "import sys; sys.path[:0] = '.'; import program"
-            with self.subTest(chapter), Client(
-                    [sys.executable, "-I", "-S", "-c", run], cwd=folder / "server",
-                    elicitation_handler=lambda *_: "milk") as client:
+        def ask(ctx: of_server.Context) -> str:
+            answer = ctx.elicit("?", ["tea", "milk"]).data
+            ctx.report_progress(1)
+            return answer
+
+        def hang(ctx: of_server.Context):
+            began.set()
+            try:
+                ctx.wait(PATIENCE)
+            finally:
+                ended.set()
+
+        server = of_server.Server("s")
+        for tool in add, ask, hang:
+            server.tool(tool)
+        both = {*of_server.PARTS.split()} & {*of_client.PARTS.split()}
+        for mode in ("legacy", "modern")[:1 + ("stateless" in both)]:
+            steps, began, ended = [], gate("the call"), gate("its cancellation")
+            with relay(server) as (streams, _), of_client.Client(
+                    streams, mode=mode, elicitation_handler=lambda *_: "milk",
+                    progress_handler=lambda *step, to=steps: to.append(step)) as client:
                 result = client.call_tool("add", {"a": "5", "more": {"c": "2"}})
                 self.assertEqual(result.structured_content, {"result": 8})
                 self.assertEqual(client.call_tool("ask").text, "milk")
-            told = self.run_in(folder / "client", textwrap.dedent("""
-                from mcp_min import Client
-                server = [sys.executable, "-c", f"import sys; sys.path[:0] = "
-                          f"{sys.argv[1:]!r}; import program"]
-                with Client(server, elicitation_handler=lambda *_: "tea") as client:
-                    print(client.call_tool("ask", progress_handler=print).text)
-                """), str(folder / "server"))
-            self.assertRegex(told, "^1 None None\ntea\n$")
+                self.assertEqual(steps, [(1, None, None)])
+                call = client.submit_tool("hang")
+                began.wait()
+                self.assertTrue(call.cancel())
+                ended.wait()
+
+    def test_a_copy_says_what_it_has_and_names_nothing_else(self):
+        for option, parts, missing in (
+                ("--server", "server", {"Client", "FastMCP", "main"}),
+                ("--client", "client", {"Server", "FastMCP", "main"}),
+                ("--lean", "server, client", {"FastMCP", "main"})):
+            with self.subTest(option):
+                copy = self.load(option)
+                source = pathlib.Path(copy.__file__).read_text("utf-8")
+                self.assertIn(f"It has {parts}, stateless", copy.__doc__)
+                self.assertEqual(
+                    missing & {*re.findall(r"\w+", copy.__doc__)} - {"main"}, set())
+                self.assertEqual(names_without_code(source), set())
+                self.assertNotRegex(source, r"\(chapter:\s*\n|\(chapter: names\)")
+                self.assertLessEqual({*copy.__all__}, {*vars(copy)} - missing)
+                self.assertIn("Permission is hereby granted", source)
+                with self.assertRaisesRegex(
+                        SystemExit, "this copy of mcp_min has no command line"):
+                    last = source[source.rindex("\nif __name__ =="):]
+                    run_block(last, __name__="__main__", sys=sys)
+
+    def test_what_a_copy_lacks_it_refuses_in_words(self):
+        core = self.load("--core")
+
+        def refusals(name):
+            """What the core says where this is used."""
+            kind, _, word = name.rpartition(" ")
+            of_kind = {
+                "keyword": [lambda: core.validate(0, {word: {}})],
+                "dialect": [lambda: core.validate(0, {"items": [], "$schema": (
+                    f"http://json-schema.org/{word}/schema#")})]}
+            for use in of_kind.get(kind, (
+                    lambda: getattr(core, name), lambda: core.Server(**{name: 1}),
+                    lambda: getattr(core.Server("s"), name),
+                    lambda: core.Server("s").serve(
+                        io.BytesIO(), io.BytesIO(), **{name: False}))):
+                yield str(raised(use))
+
+        for name, chapter in core.LEFT_OUT.items():
+            words = f"{name}: this copy of mcp_min was made without {chapter!r}"
+            if name.partition(" ")[0] not in ("hint", "package", "variable"):
+                with self.subTest(name):
+                    self.assertTrue(any(words in text for text in refusals(name)))
+
+        class Own:
+            __module__ = "main"  # a module of the user's, named like a name
+
+        core.Server("s").tool(lambda: Own(), name="own")
+        self.assertEqual(core.validate(0, {"main": 1}), [])
+
+    def test_what_the_types_of_a_handler_need_is_refused_too(self):
+        """And what a handler returns or asks, a lifespan, and a variable."""
+        core = self.load("--core")
+
+        class Content:
+            __module__ = "mcp.types"
+
+        class Model:
+            __module__ = "pydantic.main"
+
+        class Lifespan:
+            def __aenter__(self): ...
+            def __aexit__(self, *exc): ...
+
+        async def handler(): ...
+        def modelled(model: Model): ...
+        def dictionary(keys: Dict[Literal["a"], int]): ...
+        def dated(day: datetime.date): ...
+        def asking(ctx: core.Context): ctx.ask({})
+
+        server = core.Server("s")
+        server.tool(asking)
+        server.tool(Content, name="content")
+        with core.Client(server) as client:
+            for name, use, *arguments in (
+                    ("async def", server.tool, handler),
+                    ("keyword propertyNames", server.tool, dictionary),
+                    ("hint date", server.tool, dated),
+                    ("{?x,y}", server.add_resource, "x://{+path}", print),
+                    ("ask", client.call_tool, "asking"),
+                    ("package pydantic", server.tool, modelled),
+                    ("package mcp", client.call_tool, "content"),
+                    ("async lifespan", core.Client(core.Server(
+                        "s", lifespan=lambda _: Lifespan())).connect)):
+                with self.subTest(name), quiet():
+                    self.assertIn(f"{name}: this copy of mcp_min was made without",
+                                  str(raised(use, *arguments)))
+        with quiet() as stderr, mock.patch.dict(os.environ, MCP_MIN_TRACE="stderr"):
+            core.Client(server).connect().close()
+        self.assertIn("variable MCP_MIN_TRACE: this copy of mcp_min was made without",
+                      stderr.getvalue())
 
     def test_a_half_passes_the_tests_of_what_it_has(self):
+        (self.folder / "mcp_min.py").write_text(copy_with("--server"), "utf-8")
         done = subprocess.run(
-            [sys.executable, "-I", "-S", __file__, "--copy",
-             str(self.folder / "server"), "Test3Messages", "Test9Handshake",
-             "Test9Stateless", "Test14Client"],
+            [sys.executable, "-I", "-S", __file__, "--copy", str(self.folder),
+             "Test9Handshake", "Test9Stateless", "Test14Client"],
             check=False, timeout=PATIENCE * 4, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         self.assertRegex(done.stderr, r"Ran (\d\d+) tests in .*\n\nOK \(skipped=")
 
     def test_what_the_core_of_a_client_lacks_it_says(self):
-        """It says what it lacks, also of a server that knows nothing else."""
-        self.vendor(self.folder / "bare", "--client", "--core")
-        told = self.run_in("bare", textwrap.dedent("""
-            import warnings
-            from mcp_min import Client
-            server = [sys.executable, "-S", "-c",
-                      "import test_mcp_min; test_mcp_min.everything()[0].run()"]
-            with Client(server, cwd=sys.argv[1]) as client:
-                futures = [client.submit("ping") for _ in range(50)]
-                print(client.protocol_version, {str(f.result()) for f in futures})
-                with warnings.catch_warnings(record=True) as told:
-                    warnings.simplefilter("always")
-                    client.list_tools()
-                    client.list_resources()
-                print(*[warning.message for warning in told])
-            stateless = ("import sys, json; lines = sys.stdin\\n"
-                "for line in lines: print(json.dumps({'jsonrpc': '2.0', "
-                "'id': json.loads(line)['id'], 'error': {'code': -32022, 'message': "
-                "'no', 'data': {'supported': ['2026-07-28']}}}), flush=True)")
-            for use in (lambda: Client(server, mode="modern"),
-                        lambda: Client(server, mode="2026-07-28"),
-                        lambda: Client(server, trace=False),
-                        lambda: Client({"command": "x"}).connect(),
-                        lambda: Client([sys.executable, "-c", stateless]).connect()):
-                try:
-                    use()
-                except Exception as error:
-                    print(type(error).__name__, error)
-            """), str(self.folder / "server"))
-        lacks = "2026-07-28: this copy of mcp_min was made without 'stateless'"
-        self.assertEqual(told.splitlines(), [
-            "2025-11-25 {'{}'}",
-            "results are not checked against " + lacks.replace(
-                "2026-07-28", "output schemas").replace("stateless", "schemas"),
-            f"ValueError {lacks.replace('2026-07-28', 'modern')}",
-            f"ValueError {lacks}",
-            "TypeError Client: " + lacks.replace("2026-07-28", "trace").replace(
-                "stateless", "trace"),
-            "TypeError " + lacks.replace("2026-07-28", "mcp.json").replace(
-                "stateless", "config"), f"McpError no ({lacks}) (-32022)"])
+        """Also of a server that knows nothing else."""
+        core = self.load("--client", "--core")
+        with relay(everything()[0]) as (streams, _), core.Client(streams) as client:
+            pings = [client.submit("ping") for _ in range(50)]
+            self.assertEqual([ping.result() for ping in pings], [{}] * 50)
+            self.assertEqual(client.protocol_version, LATEST)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                client.list_tools()
+                client.list_resources()
+        lacks = "%s: this copy of mcp_min was made without '%s'"
+        self.assertEqual([str(warning.message) for warning in told], [
+            "results are not checked against " + lacks % ("output schemas", "schemas")])
+        stateless = fake(initialize="error(-32022, 'no', supported=['2026-07-28'])")
+        for target, options, error in (
+                (["x"], {"mode": "modern"}, lacks % ("modern", "stateless")),
+                (["x"], {"mode": MODERN}, lacks % (MODERN, "stateless")),
+                (["x"], {"trace": False}, "Client: " + lacks % ("trace", "trace")),
+                ({"command": "x"}, {}, lacks % ("mcp.json", "config")),
+                (stateless, {}, f"no ({lacks}) (-32022)" % (MODERN, "stateless"))):
+            with self.subTest(target, **options):
+                self.assertEqual(str(raised(
+                    lambda to=target, given=options: core.Client(to, **given).connect(),
+                    )), error)
 
     def test_a_copy_from_a_zip_file_with_a_main_program_of_its_own(self):
         archive, folder = self.folder / "app.pyz", self.folder / "unzipped"
@@ -13047,7 +13017,8 @@ class TestVendor(unittest.TestCase):
         return rest.replace("\n\nCopy", f"\n{mcp_min.SEAL}{digest}\n\nCopy", 1)
 
     def test_a_file_is_checked_and_compared_with_what_its_first_lines_say(self):
-        path = self.folder / "client" / "mcp_min.py"
+        path = self.folder / "mcp_min.py"
+        self.vendor(self.folder, "--client")
         source = path.read_text("utf-8")
         self.assertIn(f"is what mcp_min {mcp_min.__version__} makes: client, stat",
                       self.vendor("--check", path))
@@ -13075,10 +13046,10 @@ class TestVendor(unittest.TestCase):
         made = set()
         for seed in 0, 1:
             folder = self.folder / f"seed{seed}"
-            subprocess.run([sys.executable, FILE, "vendor", str(folder), "--lean",
-                            "--without", "inside,trace"], check=True, timeout=PATIENCE,
+            subprocess.run([*IMPORTED, "vendor", str(folder), "--lean", "--without",
+                            "inside,trace"], check=True, stdout=subprocess.DEVNULL,
                            env={**os.environ, "PYTHONHASHSEED": str(seed)},
-                           stdout=subprocess.DEVNULL)
+                           timeout=PATIENCE)
             made.add((folder / "mcp_min.py").read_bytes())
         self.assertEqual(len(made), 1)
 
@@ -13107,8 +13078,8 @@ class TestVendor(unittest.TestCase):
                 ("--without names", mcp_min.PARTS.replace(" names", "")),
                 ("--lean", mcp_min.PARTS.replace(" names cli", ""))):
             self.vendor(self.folder / "choice", *options.split(), "--force")
-            told = self.run_in("choice", "import mcp_min; print(mcp_min.PARTS)")
-            self.assertEqual(told, has + "\n")
+            copy = run_block((self.folder / "choice/mcp_min.py").read_text("utf-8"))
+            self.assertEqual(copy.PARTS, has)
         self.assertEqual(mcp_min.PARTS.split(), [*mcp_min.ABOUT][1:])
         self.assertEqual({*mcp_min.ABOUT} - {"both"} - {"server", "client"}, {
             piece.chapter for piece in mcp_min.pieces_of(

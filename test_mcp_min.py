@@ -372,6 +372,7 @@ class Wire:
     def __init__(self, writer, reader, unread=False):
         """unread: nothing is read before `resume()`."""
         self._writer, self._inbox, self._fences = writer, queue.Queue(), 0
+        self._reader = reader
         self._thread = threading.Thread(target=self._read, args=(reader,), daemon=True)
         self.resume = self._thread.start
         if not unread:
@@ -493,8 +494,10 @@ class process(Wire):
         self.pid, no_stream = self.child.pid, io.BytesIO()
         super().__init__(self.child.stdin or no_stream, self.child.stdout or no_stream)
 
-    def exit(self):
+    def exit(self, hang_up=False):
         """Wait until the process has ended; return its exit status."""
+        if hang_up:
+            self.hang_up()
         return self.child.wait(PATIENCE)
 
     @property
@@ -1812,10 +1815,18 @@ class Test7Connection(unittest.TestCase):
 
     def test_a_response_in_time_is_no_timeout_however_slow_its_handler_is(self):
         """Fails (with RequestTimeout) if the timeout goes on after the response."""
-        with Client(lab(), progress_handler=(
-                lambda *progress: time.sleep(1.2))) as client:
-            result = client.call_tool("report", {"times": 1}, timeout=1)
-        self.assertEqual(result.text, "done")
+        passed = []
+
+        def step(*progress):
+            client.ping()  # whose response comes after that of the call
+            passed.append(2 * PATIENCE)
+
+        with mock.patch.object(
+                mcp_min, "monotonic", lambda: time.monotonic() + sum(passed)), Client(
+                fake(call="send(method='notifications/progress', params={'progress': 1,"
+                          " 'progressToken': token}); text('done')")) as client:
+            result = client.call_tool("f", timeout=PATIENCE, progress_handler=step)
+        self.assertEqual((result.text, len(passed)), ("done", 1))
 
     def test_the_earlier_of_two_deadlines_is_kept(self):
         """Fails if the timer, which sleeps until the first deadline, is not woken."""
@@ -4283,7 +4294,8 @@ class Test11AsyncHandlers(unittest.TestCase):
             release.wait()
 
         server = server_of(block, lifespan=lifespan, drain_seconds=0)
-        with quiet() as stderr, mock.patch.object(mcp_min, "LIFESPAN_SECONDS", 0.01):
+        with quiet() as stderr, mock.patch.multiple(
+                mcp_min, LIFESPAN_SECONDS=0.01, CANCEL_SECONDS=0.01):
             with wire(server) as client:
                 play(client, '> handshake\n> 1 call block')
                 began.wait()
@@ -6756,13 +6768,13 @@ class Test13Process(FakeServers, unittest.TestCase):
             self.assertFalse(concurrent.futures.wait(calls, PATIENCE).not_done)
             self.assertEqual({type(call.exception()) for call in calls},
                              {ConnectionClosed})
+            client.close()
 
         run_together(self, end, [
             ("die(3)", 3), ("die(0)", 0), ("os.kill(os.getpid(), 9)", -9)])
         with short_patience(2):  # of which a call waits for a quarter
             run_together(self, end, [("os.close(1); time.sleep(60)", None), (
                 "__import__('subprocess').Popen(['sleep', '60']); die(3)", 3)])
-            self.doCleanups()
 
     def test_the_last_response_of_a_server_that_has_ended_is_received(self):
         last = 5_000_000
@@ -7234,7 +7246,7 @@ class Test14AsyncClient(unittest.TestCase):
     """Client's face for asyncio programs."""
 
     def setUp(self):
-        self.server = lab()
+        self.server = lab(drain_seconds=0.1)
         self.server.tool(lambda text: text, name="echo")
 
         @self.server.tool
@@ -8783,22 +8795,24 @@ class TestFamiliarNames(unittest.TestCase):
         """What else it does is tested with that of Server."""
         for run, cancel in ("run_stdio_async", False), ("run_async", True):
             with self.subTest(run), process(FAMILIAR_LIFESPAN + textwrap.dedent(f"""
+                    @server.tool
+                    async def stop():
+                        serving.cancel()
+                        await asyncio.sleep(60)
                     async def main():
+                        global serving
                         serving = asyncio.ensure_future(server.{run}())
-                        if {cancel}:
-                            await asyncio.sleep(0.05)
-                            serving.cancel()
                         await asyncio.wait([serving])
                         print(serving.cancelled(), file=sys.stderr)
                     asyncio.run(main())
                     """), "-I") as server:
-                if not cancel:
-                    play(server, """
-                        > handshake
-                        > 1 call same   < 1 {"structuredContent": {"result": true}}
-                        """)
-                    server.hang_up()
-                self.assertEqual(server.exit(), 0)
+                play(server, """
+                    > handshake
+                    > 1 call same   < 1 {"structuredContent": {"result": true}}
+                    """)
+                if cancel:
+                    server.say("2 call stop")
+                self.assertEqual(server.exit(hang_up=not cancel), 0)
                 self.assertEqual(server.stderr.split(), ["enter", "leave", str(cancel)])
 
     def test_an_application_for_http_can_be_prepared_and_not_served(self):
@@ -10175,14 +10189,17 @@ class TestConnect(unittest.TestCase):
 
     def test_strangers_at_a_listener_have_few_threads(self):
         """Fails (a thread for each) if all are admitted."""
-        with mock.patch.object(mcp_min, "MAX_STRANGERS", 3):
-            self.listen()
+        self.listen()
+        with mock.patch.multiple(
+                mcp_min, MAX_STRANGERS=3, LISTEN_SECONDS=2 * PATIENCE):
             before = threading.active_count()
             strangers = [self.dial() for _ in range(20)]
-            time.sleep(0.5)
-            self.assertLessEqual(threading.active_count(), before + 3)
+            wait_until(lambda: len(select.select(strangers, [], [], 0)[0]) == 17,
+                       "all but three are closed")
+            wait_until(lambda: threading.active_count() <= before + 3, "few threads")
             for stranger in strangers:
                 stranger.close()
+            wait_until(lambda: threading.active_count() <= before, "no stranger")
             with Client(self.connect, timeout=PATIENCE) as client:
                 self.assertEqual(client.call_tool("echo", {"text": "x"}).text, "x")
 
@@ -10733,7 +10750,7 @@ class TestLocks(unittest.TestCase):
 
 def use_locks(mode):
     """A session in which every kind of lock is taken while others are held."""
-    server, changes = Server("s"), queue.Queue()
+    server, changes = Server("s", drain_seconds=0.1), queue.Queue()
     server.resource("note://{name}")(lambda name: name)
 
     @server.tool

@@ -1288,10 +1288,12 @@ class Test5Validator(unittest.TestCase):
              ["expected at most 0 properties, got 1"]),
             ({"propertyNames": {"pattern": "("}}, {"b": "x"}, []),
             # A pattern that is not run says nothing, also where not to match is wanted.
-            ({"properties": {"b": {"not": {"pattern": "y"}}}}, {"b": "x"}, []),
+            ({"properties": {"b": {"not": {"$ref": "#/$defs/y"}}},
+              "$defs": {"y": {"pattern": "y"}}}, {"b": "x"}, []),
             ({"oneOf": [{"properties": {"b": {"pattern": "y"}}}, {}]}, {"b": "x"}, []),
             ({"if": {"properties": {"b": {"pattern": "y"}}}, "then": False},
-             {"b": "x"}, [])]
+             {"b": "x"}, []),
+            ({"contains": {"pattern": "y"}, "maxContains": 1}, ["x", "z"], [])]
         for keywords, value, problems in rows:
             with self.subTest(keywords, value=value):
                 self.assertEqual(mcp_min.ForeignValidator(
@@ -2012,20 +2014,21 @@ class Test7Amounts(unittest.TestCase):
             self.assertEqual([call.result(PATIENCE).data for call in calls],
                              [len(text)] * 5)
 
-    def test_all_of_a_file_is_answered(self):
+    def test_all_of_a_finite_stream_is_answered(self):
         """Also what would be refused if a client had sent it.  Fails if the reader does
-        not wait for room."""
-        server = Server("s")
-
-        @server.tool
-        def nap() -> str:
-            time.sleep(0.05)
-            return "ok"
-
-        calls = [raw(f"{n} call nap") for n in range(1, 1201)]
-        out = io.BytesIO()
-        server.serve(io.BytesIO(raw("0 initialize") + b"".join(calls)), out)
-        self.assertEqual(out.getvalue().count(b'"text":"ok"'), 1200)
+        not wait for room, or if the end cancels the handlers after `drain_seconds`."""
+        server = Server("s", drain_seconds=0.0)
+        server.tool(lambda: time.sleep(0.05), name="nap")
+        lines = raw("0 initialize") + b"".join(
+            raw(f"{n} call nap") for n in range(1, 151))
+        with tempfile.TemporaryFile() as file, mock.patch.object(
+                mcp_min, "MAX_REQUESTS", 100):
+            file.write(lines)
+            file.seek(0)
+            for reader in io.BytesIO(lines), file:
+                writer = io.BytesIO()
+                server.serve(reader, writer)
+                self.assertEqual(writer.getvalue().count(b'"isError":false'), 150)
 
     def test_each_message_of_a_batch_is_charged_the_whole_line(self):
         """At most 100 are taken.  Fails (all are) if each is charged its share: one may
@@ -2051,13 +2054,12 @@ class Test7Amounts(unittest.TestCase):
 
         with mock.patch.object(mcp_min, "MAX_REQUESTS", 2):
             play(server_of(ask), """
-                > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
                 > 1 call ask      < $a elicitation/create {}
                 > 2 call ask      < $b elicitation/create {}
                 > 3 call ask      < 3 -32603 "Over 2 requests"
                 > $a {"action": "accept", "content": {"value": true}}   < 1 = "True"
                 > $b {"action": "accept", "content": {"value": true}}   < 2 = "True"
-                """)
+                """, era="legacy")
 
     def test_over_1000_requests_at_once_are_refused(self):
         """They need few threads; a ping and a cancellation are still handled."""
@@ -2107,7 +2109,6 @@ class Test7Amounts(unittest.TestCase):
 
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
             play(server_of(ask), """
-                > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
                 > 1 call ask      < $a elicitation/create {"message": "first?"}
                 > 2 call ask      < $c elicitation/create {"message": "first?"}
                 > $a {"action": "accept", "content": {"value": true, "x": "$large"}}
@@ -2119,7 +2120,7 @@ class Test7Amounts(unittest.TestCase):
                 > $d {"action": "accept", "content": {"value": true, "x": "$large"}}
                 < $e elicitation/create {"message": "second?"}
                 > $e {"action": "accept", "content": {"value": true}}   < 3 = "True"
-                """, large="x" * 20000)
+                """, era="legacy", large="x" * 20000)
 
     def test_of_the_answers_to_a_request_the_largest_is_charged(self):
         """A handler that asks often keeps few.  Fails (the second call is refused) if
@@ -2131,7 +2132,6 @@ class Test7Amounts(unittest.TestCase):
 
         with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 10000):
             play(server_of(ask), """
-                > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
                 > 1 call ask      < $a elicitation/create {"message": "first?"}
                 > $a {"action": "accept", "content": {"value": true, "x": "$large"}}
                 < $b elicitation/create {"message": "second?"}
@@ -2141,7 +2141,7 @@ class Test7Amounts(unittest.TestCase):
                 > $c {"action": "accept", "content": {"value": true}}   < 1 = "True"
                 > notifications/cancelled {"requestId": 2}
                 < notifications/cancelled {"requestId": "$d"}
-                """, large="x" * 5000)
+                """, era="legacy", large="x" * 5000)
 
     def test_an_answer_that_comes_after_the_response_is_refused(self):
         """Fails (it is taken, and charged to nobody) if only the room is looked at."""
@@ -2154,12 +2154,12 @@ class Test7Amounts(unittest.TestCase):
 
         threads, errors, asked = [], [], gate("asked")
         play(server_of(ask), """
-            > 0 initialize {"capabilities": {"elicitation": {}}}   < 0 {}
             > 1 call ask    < $a elicitation/create {}
             ! asked         < 1 {}
             > $a {"action": "accept", "content": {"value": true}}
             ! refused
-            """, asked=asked.set, refused=lambda: wait_until(lambda: errors))
+            """, era="legacy", asked=asked.set,
+             refused=lambda: wait_until(lambda: errors))
         self.assertIn("the request has been answered", str(errors[0]))
         threads[0].join(PATIENCE)
 
@@ -2869,8 +2869,7 @@ class Test8Stdio(unittest.TestCase):
                 > 1 modern call fail {"text": "bad \\u001b]0;owned\\u0007 news"}
                 < 1 {"isError": true, "content": [{"text": "...news..."}]}
                 """)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.exit(hang_up=True), 0)
             self.assertRegex(server.stderr, "(?s)tools/call.*Traceback")
             self.assertNotRegex(server.stderr, r"[\x00-\x09\x0b-\x1f\x7f]")
 
@@ -3035,10 +3034,9 @@ class Test9Handshake(unittest.TestCase):
                     "name": "s", "version": "1.2", "title": "The S", "icons": icons,
                     "description": "Does s.", "websiteUrl": "https://example.com"})
 
-    @needs("stateless")
+    @needs("stateless", "more")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "Notification types the server does not support are omitted.")
-    @needs("more")
     def test_a_capability_that_is_switched_off_is_neither_declared_nor_served(self):
         server = Server("s", capabilities={
             "logging": False, "resources": {"subscribe": False}})
@@ -4894,8 +4892,7 @@ class Test11RunAsync(unittest.TestCase):
                     > 3 call on_main_thread
                     < 3 {"structuredContent": {"result": "$on_main"}}
                     """, on_main=not threaded)
-                server.hang_up()
-                self.assertEqual(server.exit(), 0)
+                self.assertEqual(server.exit(hang_up=True), 0)
                 self.assertEqual(server.stderr.split(), ["enter", "leave", "after"])
 
     @needs("client")
@@ -5235,7 +5232,7 @@ class Test11Questions(unittest.TestCase):
 
     # -- without a session -------------------------------------------------------------
 
-    @needs("stateless")
+    @needs("stateless", "more")
     @clause("2026-07-28/basic/patterns/mrtr",
             "Servers **MAY** respond to any [supported client request]")
     @clause("2026-07-28/basic/transports/stdio",
@@ -5244,7 +5241,6 @@ class Test11Questions(unittest.TestCase):
             "**SHOULD** ignore any information it does not recognize or need.")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**SHOULD** respond with a new `InputRequiredResult` requesting the")
-    @needs("more")
     def test_without_a_session_the_handler_is_replayed_with_the_answers(self):
         """Some may be missing.  Without a state, some or all are taken, as the official
         suite sends them."""
@@ -5298,12 +5294,11 @@ class Test11Questions(unittest.TestCase):
             """.replace("INVALID", '{"action": "accept", "content": {"note": 7}}'),
              era="legacy")
 
-    @needs("stateless")
+    @needs("stateless", "more")
     @clause("2026-07-28/basic/index",
             "the server **MUST** return a [`MissingRequiredClientCapabilityError`]")
     @clause("2026-07-28/basic/patterns/mrtr",
             "**MUST NOT** send an `inputRequests` that the client has not declared")
-    @needs("more")
     def test_a_request_must_declare_the_capability_to_answer(self):
         """Capabilities of another request or of the session do not count.  A question
         without a key gets one."""
@@ -5999,14 +5994,6 @@ class Test12Limits(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, "items with the same hash"):
                     signature.bind({"x": value})
 
-    @needs("schemas")
-    def test_a_pattern_is_charged_the_time_it_takes(self):
-        """Fails (no problem is found) if only the length of its text counts."""
-        times = iter(itertools.count(0, 0.3))
-        with mock.patch.object(mcp_min, "monotonic", lambda: next(times)), (
-                self.assertRaisesRegex(SchemaError, "takes over")):
-            validate(["x"] * 9, {"items": {"pattern": "x"}})
-
     def test_text_and_numbers_take_no_more_memory_than_is_charged(self):
         """JSON in a text is limited; so is what is written to be compared."""
         server = Server("s")
@@ -6096,7 +6083,7 @@ class Test12Limits(unittest.TestCase):
 
 
 class Test12Extras(unittest.TestCase):
-    """Middleware, finite streams, and methods of one's own."""
+    """Middleware and methods of one's own."""
 
     @needs("more")
     def test_only_a_method_that_is_named_as_one_is_a_notification(self):
@@ -6156,25 +6143,9 @@ class Test12Extras(unittest.TestCase):
             "tools/call", "prompts/get", "inner",
             *["tools/call", "inner", "tools/list", "inner"] * 2])
 
-    @needs("stateless")
-    def test_every_request_of_a_finite_stream_is_answered(self):
-        """Fails if its end cancels the handlers after `drain_seconds`."""
-        server = Server("s", drain_seconds=0.0)
-        server.tool(lambda: time.sleep(0.05), name="slow")
-        requests = b"".join(
-            raw(f'{n} tools/call {{"name": "slow"}}', True) for n in range(5))
-        with tempfile.TemporaryFile() as file:
-            file.write(requests)
-            file.seek(0)
-            for reader in io.BytesIO(requests), file:
-                writer = io.BytesIO()
-                server.serve(reader, writer)
-                self.assertEqual(writer.getvalue().count(b'"isError":false'), 5)
-
-    @needs("stateless")
+    @needs("stateless", "more")
     @clause("2025-11-25/basic/utilities/ping",
             "Either the client or server can initiate a ping")
-    @needs("more")
     def test_a_handler_may_ping_its_client(self):
         def check(ctx: Context, timeout: float = 10) -> str:
             error = raised(ctx.ping, timeout=timeout)
@@ -7176,13 +7147,16 @@ class Test14Client(unittest.TestCase):
         self.assertIn("connecting took over 0.1 s", str(raised(client.connect)))
 
     @needs("more")
-    def test_a_negative_timeout_waits_for_no_other_subscription(self):
+    def test_a_subscription_waits_for_another_no_longer_than_its_timeout(self):
         """Fails (it waits for ever) if the lock takes -1 for no limit."""
-        with self.session as session:
-            subscribe = session.client.subscribe
-            with session.client._session.subscriptions.changing:
-                [error] = together(lambda: raised(subscribe, "x://y", timeout=-1))
-        self.assertIn("another thread's subscribe", str(error))
+        subscribe = self.client.subscribe
+        for timeout in 0.01, -1:
+            with self.client._session.subscriptions.changing:
+                [error] = together(functools.partial(
+                    raised, subscribe, "x://y", timeout=timeout))
+            self.assertIsInstance(error, RequestTimeout)
+            self.assertIn("another thread's subscribe", str(error))
+        subscribe("note://y")
 
     def test_the_timeout_of_a_call_that_a_handler_makes_counts(self):
         """Fails (it waits for ever) if no timeout counts while a question is open."""
@@ -7787,10 +7761,11 @@ class Test14Faults(FakeServers, unittest.TestCase):
 
     @clause("2025-03-26/basic/index", "**MUST** support receiving JSON-RPC batches")
     def test_a_client_of_2025_03_26_accepts_batches(self):
+        """However long: the line is limited, and no request is refused by it."""
         client, receive = self.listener(initialize="legacy('2025-03-26')")
         ping = '{"jsonrpc":"2.0","id":"s1","method":"ping"}'
-        batch = "[%s,%s,7,%s]" % (NOTIFICATION % ("x", ""), ping, OK)
-        self.assertIs(say(client, batch)["ok"], True)
+        lines = [NOTIFICATION % ("x", "")] * 150 + [ping, "7", OK]
+        self.assertIs(say(client, "[%s]" % ",".join(lines))["ok"], True)
         self.assertEqual(receive()["method"], "notifications/x")
         self.assertIn({"jsonrpc": "2.0", "id": "s1", "result": {}}, self.seen(client))
 
@@ -8053,26 +8028,12 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 self.assertEqual(response["error"]["code"], -32603)
                 self.assertIn("form of several fields", stderr.getvalue())
 
-    def test_a_large_batch_is_received(self):
-        """Its line is limited, and no request is refused by it."""
-        client, receive = self.listener(initialize="legacy('2025-03-26')")
-        lines = [NOTIFICATION % ("x", "")] * 150 + [OK]
-        self.assertIs(say(client, "[%s]" % ",".join(lines))["ok"], True)
-        self.assertEqual(receive()["method"], "notifications/x")
-
     def test_a_batch_may_follow_the_response_to_initialize_at_once(self):
         """Fails (the ping is dropped) if it waits for the thread that connects."""
         ping = '[{"jsonrpc":"2.0","id":"p","method":"ping"}]'
         client = self.fake(initialize=f"legacy('2025-03-26'); say({ping!r})")
         pong = {"jsonrpc": "2.0", "id": "p", "result": {}}
         wait_until(lambda: pong in self.seen(client), "the response")
-
-    def test_a_subscription_waits_for_another_no_longer_than_its_timeout(self):
-        client, held = self.fake(subscribe="result()"), threading.Lock()
-        held.acquire()
-        with mock.patch.object(client._session.subscriptions, "changing", held):
-            self.fails(RequestTimeout, client.subscribe, "x://y", timeout=0.01)
-        client.subscribe("x://y")
 
     def test_what_was_sent_just_before_close_arrives(self):
         """Fails if `close` drops what a thread of its own was about to write."""
@@ -8525,10 +8486,6 @@ PINNED = [  # the same, after the mode
 ]
 
 
-def has_ended(client):
-    return client.exit_code is not None
-
-
 class Test14LastWords(unittest.TestCase):
     """What a server writes before it ends."""
 
@@ -8561,7 +8518,7 @@ class Test14LastWords(unittest.TestCase):
                     mcp_min.Process, "PATIENCE", 2.0 if another else 0.02):
                 call = client.submit_tool("last")
                 if another:
-                    wait_until(functools.partial(has_ended, client))
+                    wait_until(lambda client=client: client.exit_code is not None)
                     raised(client.submit_tool, "x")
                 self.assertEqual(call.result(PATIENCE).text, "done")
 
@@ -8788,8 +8745,7 @@ class TestFamiliarNames(unittest.TestCase):
         with process('mcp_min.FastMCP("s").run(transport="stdio", show_banner=False)'
                      ) as server:
             play(server, "> 1 ping\n< 1 {}")
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.exit(hang_up=True), 0)
 
     def test_run_async_ends_with_its_input_or_its_task(self):
         """What else it does is tested with that of Server."""
@@ -9742,19 +9698,6 @@ class TestCommandLine(unittest.TestCase):
             [*PROGRAM, "call", "f", "x=" + "a" * 60 + "!", "--", *server], check=False,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=PATIENCE)
         self.assertEqual((done.stdout.strip(), done.returncode), (b"ok", 0))
-
-    def test_a_pattern_that_is_not_run_refuses_no_value(self):
-        """Also where a value is accepted because it does not match."""
-        definitions = {"a": {"type": "string", "pattern": "^a"},
-                       "b": {"type": "string", "pattern": "^b"}}
-        a, b = ({"$ref": f"#/$defs/{name}"} for name in definitions)
-        for schema, value in (
-                ({"not": a}, "b"), ({"oneOf": [a, b]}, "b"),
-                ({"if": a, "then": {"maxLength": 1}}, "bb"),
-                ({"contains": a, "maxContains": 1}, ["a", "b"])):
-            validator = mcp_min.ForeignValidator({"$defs": definitions, **schema})
-            with self.subTest(schema):
-                self.assertEqual(validator.problems(value), [])
 
     def test_text_of_every_language_and_nothing_at_all_are_shown_as_they_are(self):
         text = "東\u3000京 \u00a0\U0001f468\u200d\U0001f469\nmcp_min: 2"
@@ -11098,14 +11041,13 @@ class TestRaces(unittest.TestCase):
 # Conformance: every message of mcp_min against the schema of its revision
 # ======================================================================================
 
-NO_SKIP = os.environ.get("MCP_MIN_NO_SKIP") == "1"
 SCHEMAS = os.environ.get("MCP_MIN_SCHEMAS") or os.path.join(
     HERE, os.pardir, "shared", "reference", "schema")
 
 
 def missing(test, what, always=False):
     """Skip the test; but fail it where CI has installed everything."""
-    if NO_SKIP and not always:
+    if os.environ.get("MCP_MIN_NO_SKIP") == "1" and not always:
         test.fail(what + " is missing, and MCP_MIN_NO_SKIP=1 says it must not be")
     test.skipTest(what + " is missing")
 
@@ -11392,12 +11334,11 @@ class TestSpecification(FakeServers, unittest.TestCase):
             timed_out.set()
             self.assertEqual(slow.result(PATIENCE).text, "in time")
 
-    @needs("stateless")
+    @needs("stateless", "more")
     @clause("2025-11-25/client/elicitation",
             "**MUST** include the `elicitationId` established in the original")
     @clause("2026-07-28/changelog",
             "the `elicitationId` field of URL mode elicitation requests")
-    @needs("more")
     def test_the_id_that_a_handler_gives_a_url_question_is_the_one_sent(self):
         def visit(ctx: Context) -> str:
             answer = ctx.elicit_url("Sign in", "https://x.io", elicitation_id="mine",
@@ -11546,10 +11487,9 @@ class TestSpecification(FakeServers, unittest.TestCase):
                 > notifications/cancelled {"requestId": 1}
                 """, switch=switch, granted={"acme/lamps": ["hall"]})
 
-    @needs("stateless")
+    @needs("stateless", "more")
     @clause("2026-07-28/basic/patterns/subscriptions",
             "clients **MUST** use this field to correlate")
-    @needs("more")
     def test_a_stream_of_the_users_own_is_told_to_the_message_handler(self):
         server, told = zoo(), queue.Queue()
         with Client(server, mode=MODERN, message_handler=told.put) as client:
@@ -11573,10 +11513,9 @@ class TestSpecification(FakeServers, unittest.TestCase):
             '"params":{"requestId":%d}}' % self.seen(client)[-2]["id"]]})
         self.assertEqual(stream.result(PATIENCE), {})
 
-    @needs("stateless")
+    @needs("stateless", "more")
     @clause("2025-06-18/client/elicitation",
             "The schema is restricted to these primitive types")
-    @needs("more")
     def test_a_form_asks_only_for_what_its_revision_has(self):
         text, titled = {"type": "string"}, {"const": "x", "title": "X"}
         rows = [  # the first revision that has it, or None; the field
@@ -12575,8 +12514,7 @@ class TestOtherProcesses(unittest.TestCase):
                 > 7 call later
                 < 7 {"isError": true, "content": [{"text": "...division by zero..."}]}
                 """)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.exit(hang_up=True), 0)
             for text in ("tool leak failed", "tool fail failed", "prompts/get failed",
                          "Too many open files", "ZeroDivisionError"):
                 self.assertIn(text, server.stderr)
@@ -13180,8 +13118,7 @@ class TestVendor(unittest.TestCase):
                 > 5 resources/read {"uri": "a://x"}                < 5 {}
                 > 6 prompts/get {"name": "p", "arguments": {"a": "x"}}   < 6 {}
                 """)
-            server.hang_up()
-            self.assertEqual(server.exit(), 0)
+            self.assertEqual(server.exit(hang_up=True), 0)
             heard = json.loads(server.stderr.splitlines()[-1])
         library = os.path.dirname(os.__file__)
         opened = {name for event, name in heard if event == "open"}

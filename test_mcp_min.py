@@ -760,6 +760,14 @@ def both_eras(test):
     return run_in_both
 
 
+def in_event_loop(test):
+    """Run a test that is `async def`."""
+    @functools.wraps(test)
+    def run(*args):
+        asyncio.run(asyncio.wait_for(test(*args), PATIENCE))
+    return run
+
+
 # ======================================================================================
 # 3  Messages
 # ======================================================================================
@@ -7233,8 +7241,9 @@ class Test14AsyncClient(unittest.TestCase):
             for _ in range(3):
                 ctx.info("x")
 
-    @needs("stateless")
-    def test_its_verbs_are_those_of_client_as_coroutines(self):
+    @both_eras
+    @in_event_loop
+    async def test_its_verbs_are_those_of_client_as_coroutines(self, era):
         """With the same arguments and results; handlers may be `async def`."""
         names = {name for name in dir(Client) if name[0] != "_"}
         faces = {name for name in vars(AsyncClient) if name[0] != "_"}
@@ -7246,55 +7255,48 @@ class Test14AsyncClient(unittest.TestCase):
             threads.append(threading.current_thread())
             return "yes"
 
-        async def main(mode):
-            async with AsyncClient(self.server, mode=mode, elicitation_handler=answer,
-                                   progress_handler=lambda *step: steps.append(step),
-                                   ) as client:
-                self.assertEqual((await client.call_tool("ask")).data, "yes")
-                results = await asyncio.gather(*[
-                    client.call_tool("echo", {"text": str(n)}) for n in range(50)])
-                self.assertEqual([int(result.text) for result in results], [*range(50)])
-                self.assertEqual(client.server_info["name"], "lab")
-                with self.assertRaises(McpError):
-                    await client.read_resource("s://none")
-
-        for mode in "legacy", "modern":
-            asyncio.run(main(mode))
-        self.assertEqual((steps, {*threads}),
-                         ([(1, None, None)] * 3, {threading.current_thread()}))
+        async with AsyncClient(self.server, mode=era, elicitation_handler=answer,
+                               progress_handler=lambda *step: steps.append(step),
+                               ) as client:
+            self.assertEqual((await client.call_tool("ask")).data, "yes")
+            results = await asyncio.gather(*[
+                client.call_tool("echo", {"text": str(n)}) for n in range(50)])
+            self.assertEqual([int(result.text) for result in results], [*range(50)])
+            self.assertEqual(client.server_info["name"], "lab")
+            with self.assertRaises(McpError):
+                await client.read_resource("s://none")
+        self.assertEqual(steps, [(1, None, None)] * {"legacy": 1, "modern": 2}[era])
+        self.assertEqual(threads, [threading.current_thread()])
 
     @both_eras
-    def test_a_call_is_cancelled_with_its_task(self, era):
+    @in_event_loop
+    async def test_a_call_is_cancelled_with_its_task(self, era):
         """Also before it was sent.  Fails (the server goes on) if the thread is not
         told, or if one that has not begun does not look."""
         began, cancelled = self.server.began, self.server.cancelled
+        async with AsyncClient(self.server, mode=era) as client:
+            loop = asyncio.get_running_loop()
+            for first in [began.get], *[[]] * 20:
+                task = asyncio.ensure_future(client.call_tool("wait"))
+                await asyncio.sleep(0)
+                for begin in first:
+                    await loop.run_in_executor(None, begin)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.call_tool("wait"), 0.05)
+            await client.call_tool("echo", {"text": "x"})
+            await loop.run_in_executor(None, cancelled.get)
+            await loop.run_in_executor(None, wait_until, lambda: (
+                began.qsize() == cancelled.qsize()))
 
-        async def main():
-            async with AsyncClient(self.server, mode=era) as client:
-                loop = asyncio.get_running_loop()
-                for first in [began.get], *[[]] * 20:
-                    task = asyncio.ensure_future(client.call_tool("wait"))
-                    await asyncio.sleep(0)
-                    for begin in first:
-                        await loop.run_in_executor(None, begin)
-                    task.cancel()
-                    with self.assertRaises(asyncio.CancelledError):
-                        await task
-                with self.assertRaises(asyncio.TimeoutError):
-                    await asyncio.wait_for(client.call_tool("wait"), 0.05)
-                await client.call_tool("echo", {"text": "x"})
-                await loop.run_in_executor(None, cancelled.get)
-                await loop.run_in_executor(None, wait_until, lambda: (
-                    began.qsize() == cancelled.qsize()))
-
-        asyncio.run(main())
-
-    def test_a_server_is_ended_if_the_task_that_connects_is_cancelled(self):
+    @in_event_loop
+    async def test_a_server_is_ended_if_the_task_that_connects_is_cancelled(self):
         """The loop goes on meanwhile.  (If not, this ends with the timeout.)"""
         story = Story(self)
         silent = fake(story, initialize="", start="note(str(os.getpid()))")
-
-        async def main():
+        with short_patience():
             client = AsyncClient(silent, mode="legacy", timeout=PATIENCE)
             task = asyncio.ensure_future(client.connect())
             while "initialize" not in str(story):
@@ -7302,33 +7304,28 @@ class Test14AsyncClient(unittest.TestCase):
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task
-
-        with short_patience():
-            asyncio.run(main())
             gone(int(re.findall(r"\d+", str(story))[0]))
 
     @needs("more")
-    def test_a_subscription_is_cancelled_with_its_task_and_not_by_its_end(self):
+    @in_event_loop
+    async def test_a_subscription_is_cancelled_with_its_task_and_not_by_its_end(self):
         """Fails (the second verb waits for the first) if only calls are cancelled."""
         self.server.resource("s://x")(lambda: "x")
         got = queue.Queue()
+        async with AsyncClient(fake(discover="modern()", listen=""),
+                               timeout=None) as client:
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(client.subscribe("note://x"), 0.2)
+            await asyncio.wait_for(client.unsubscribe("note://x"), PATIENCE / 2)
+        async with AsyncClient(self.server, message_handler=got.put) as client:
+            await client.subscribe("s://x")
+            await client.ping()
+            self.server.notify_resource_updated("s://x")
+            await asyncio.get_running_loop().run_in_executor(None, got.get)
 
-        async def main():
-            async with AsyncClient(fake(discover="modern()", listen=""),
-                                   timeout=None) as client:
-                with self.assertRaises(asyncio.TimeoutError):
-                    await asyncio.wait_for(client.subscribe("note://x"), 0.2)
-                await asyncio.wait_for(client.unsubscribe("note://x"), PATIENCE / 2)
-            async with AsyncClient(self.server, message_handler=got.put) as client:
-                await client.subscribe("s://x")
-                await client.ping()
-                self.server.notify_resource_updated("s://x")
-                await asyncio.get_running_loop().run_in_executor(None, got.get)
-
-        asyncio.run(main())
-
-    @needs("stateless")
-    def test_it_takes_what_tests_for_fastmcp_write(self):
+    @both_eras
+    @in_event_loop
+    async def test_it_takes_what_tests_for_fastmcp_write(self, era):
         """`transport=`, a nested `async with`, handlers with a context as the last, or
         given to one call as `async def`."""
         steps = []
@@ -7342,47 +7339,41 @@ class Test14AsyncClient(unittest.TestCase):
         async def answer_as_ours(message, schema, params, loud=False):
             return "yes" if "properties" in schema and loud is False else "no"
 
-        async def main(mode):
-            async with AsyncClient(self.server, mode=mode,
-                                   elicitation_handler=answer_as_ours) as client:
-                self.assertEqual((await client.call_tool("ask")).data, "yes")
-            client = AsyncClient[Any](transport=self.server, mode=mode,
-                                      elicitation_handler=answer,
-                                      sampling_handler=lambda messages, params, context: (
-                                          messages[0].content.text))
+        async with AsyncClient(self.server, mode=era,
+                               elicitation_handler=answer_as_ours) as client:
+            self.assertEqual((await client.call_tool("ask")).data, "yes")
+        client = AsyncClient[Any](
+            transport=self.server, mode=era, elicitation_handler=answer,
+            sampling_handler=lambda messages, params, context: messages[0].content.text)
+        async with client:
             async with client:
-                async with client:
-                    result = await client.call_tool("ask", progress_handler=step)
-                self.assertEqual(result.data, "yes")
-                self.assertIs(await client.ping(), True)
-            self.assertFalse(client.is_connected())
-
-        for mode in "legacy", "modern":
-            asyncio.run(main(mode))
-        self.assertEqual(steps, [(1, None, None)] * 3)
+                result = await client.call_tool("ask", progress_handler=step)
+            self.assertEqual(result.data, "yes")
+            self.assertIs(await client.ping(), True)
+        self.assertFalse(client.is_connected())
+        self.assertEqual(steps, [(1, None, None)] * {"legacy": 1, "modern": 2}[era])
         with Client(self.server) as client:
             self.assertRaisesRegex(TypeError, "step is `async def`", client.call_tool,
                                    "ask", progress_handler=step)
 
     @both_eras
-    def test_a_handler_with_other_parameters_has_failed(self, era):
+    @in_event_loop
+    async def test_a_handler_with_other_parameters_has_failed(self, era):
         """Fails (the call goes on for an hour) if its loop alone hears of that."""
         async def answer(message):
             return "yes"
 
-        async def main():
+        with quiet() as stderr:
             async with AsyncClient(self.server, mode=era,
                                    elicitation_handler=answer) as client:
-                with self.assertRaises(McpError) as caught:
+                with self.assertRaisesRegex(McpError, "failed to answer"):
                     await client.call_tool("ask")
-            self.assertIn("failed to answer", str(caught.exception))
-
-        with quiet() as stderr:
-            asyncio.run(asyncio.wait_for(main(), PATIENCE))
         self.assertIn("positional argument", stderr.getvalue())
 
     @both_eras
-    def test_an_async_handler_is_cancelled_with_the_call_or_the_question(self, era):
+    @in_event_loop
+    async def test_an_async_handler_is_cancelled_with_the_call_or_the_question(
+            self, era):
         """Fails (it goes on, and its thread waits) if nobody tells its task."""
         async def endless(*args):
             try:
@@ -7391,25 +7382,22 @@ class Test14AsyncClient(unittest.TestCase):
             finally:
                 ended.append(args)
 
-        async def main():
-            nonlocal begun
-            for handlers in ({"elicitation_handler": endless},
-                             {"elicitation_handler": lambda *args: "yes",
-                              "progress_handler": endless}):
-                begun = asyncio.Event()
-                async with AsyncClient(self.server, mode=era, **handlers) as client:
-                    task = asyncio.ensure_future(client.call_tool("ask"))
-                    await begun.wait()
-                    task.cancel()
-                    while not ended:
-                        await asyncio.sleep(0.001)
-                    self.assertEqual(len(ended.pop()), 3)
-
-        begun, ended = None, []
-        asyncio.run(asyncio.wait_for(main(), PATIENCE))
+        ended = []
+        for handlers in ({"elicitation_handler": endless},
+                         {"elicitation_handler": lambda *args: "yes",
+                          "progress_handler": endless}):
+            begun = asyncio.Event()
+            async with AsyncClient(self.server, mode=era, **handlers) as client:
+                task = asyncio.ensure_future(client.call_tool("ask"))
+                await begun.wait()
+                task.cancel()
+                while not ended:
+                    await asyncio.sleep(0.001)
+                self.assertEqual(len(ended.pop()), 3)
 
     @both_eras
-    def test_of_its_async_handlers_nothing_goes_on_after_close(self, era):
+    @in_event_loop
+    async def test_of_its_async_handlers_nothing_goes_on_after_close(self, era):
         """Nor does a message come that waits for another.  Fails (some go on, or begin)
         if close() only ends the connection."""
         async def endless(*args):
@@ -7420,9 +7408,10 @@ class Test14AsyncClient(unittest.TestCase):
                 await asyncio.sleep(0)
                 ended.append(args)
 
-        async def main():
-            client = AsyncClient(self.server, mode=era, elicitation_handler=endless,
-                                 log_handler=endless)
+        begun, ended, threads = [], [], NewThreads()
+        client = AsyncClient(self.server, mode=era, elicitation_handler=endless,
+                             log_handler=endless)
+        with quiet() as stderr, mock.patch.object(mcp_min, "IDLE_SECONDS", 0.05):
             async with client:
                 await client.call_tool("talk")
                 asking = asyncio.ensure_future(client.call_tool("ask"))
@@ -7434,10 +7423,6 @@ class Test14AsyncClient(unittest.TestCase):
             while "mcp callbacks" in threads.names():
                 self.assertEqual(len(begun), 2)
                 await asyncio.sleep(0.01)
-
-        begun, ended, threads = [], [], NewThreads()
-        with quiet() as stderr:
-            asyncio.run(asyncio.wait_for(main(), PATIENCE))
         self.assertEqual(stderr.getvalue(), "")
 
     @both_eras
@@ -7479,27 +7464,25 @@ class Test14AsyncClient(unittest.TestCase):
         if "Task was destroyed" not in stderr.getvalue():
             self.assertNotIn("never awaited", stderr.getvalue())
 
-    def test_a_task_that_enters_while_another_leaves_finds_it_open(self):
+    @in_event_loop
+    async def test_a_task_that_enters_while_another_leaves_finds_it_open(self):
         """Fails (it is closed) if an entry counts only when it is connected; or if one
         that is cancelled meanwhile closes it for the others."""
-        async def main():
-            client = AsyncClient(self.server)
-            await client.__aenter__()
-            entering = asyncio.ensure_future(client.__aenter__())
-            await asyncio.sleep(0)
+        client = AsyncClient(self.server)
+        await client.__aenter__()
+        entering = asyncio.ensure_future(client.__aenter__())
+        await asyncio.sleep(0)
+        await client.__aexit__()
+        await entering
+        nested = asyncio.ensure_future(client.__aenter__())
+        await asyncio.sleep(0)
+        nested.cancel()
+        await asyncio.wait([nested])
+        if not nested.cancelled():  # it was faster
             await client.__aexit__()
-            await entering
-            nested = asyncio.ensure_future(client.__aenter__())
-            await asyncio.sleep(0)
-            nested.cancel()
-            await asyncio.wait([nested])
-            if not nested.cancelled():  # it was faster
-                await client.__aexit__()
-            await client.ping()
-            await client.__aexit__()
-            self.assertFalse(client.is_connected())
-
-        asyncio.run(main())
+        await client.ping()
+        await client.__aexit__()
+        self.assertFalse(client.is_connected())
 
 
 OK = '{"jsonrpc":"2.0","id":$id,"result":{"ok":true}}'

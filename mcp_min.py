@@ -1121,7 +1121,8 @@ def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[Line]:
             add(part)
             yield line + tail if tail else line  # no copy: it may be large
             line, tail = bytearray(), b""
-        add(rest)
+        if rest:
+            add(rest)
     if line:  # the last one has no newline
         yield line + tail
 
@@ -5290,9 +5291,9 @@ HOST_ARGUMENTS = {"wait_for_previous", "task_progress", "toolCallId"}
 def handle_tools_call(request: ServedRequest, params: Json) -> Json:
     session = request.session
     tool, arguments = entry_named(session, "tools", params)
-    known = as_object(tool.signature.schema.get("properties"))
-    for name in HOST_ARGUMENTS & arguments.keys() - known.keys():
-        arguments = {key: arguments[key] for key in arguments if key != name}
+    for name in HOST_ARGUMENTS.intersection(arguments):
+        if name not in as_object(tool.signature.schema.get("properties")):
+            arguments = {key: arguments[key] for key in arguments if key != name}
     try:
         value = session.call(request, tool.signature, arguments, tool=True)
         return tool.result(value, session)  # type: ignore[no-any-return]

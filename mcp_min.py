@@ -185,8 +185,8 @@ Locks of a server (part II), outermost first:
     Registry.lock             what is registered, and who is notified
 
 Locks of a connection (part I), outermost first.  While it holds Connection.lock, code
-must not write, wait (except for a thread to start), or call a user's function.  The
-locks below it are leaves.
+must not write, call a user's function, or wait, except for a thread to start, or in a
+Condition of this lock.  The locks below it are leaves.
 
     Outbox.writing            the stream: one thread writes
     Connection.lock           all of its state: the head of section 6 lists it
@@ -196,9 +196,10 @@ locks below it are leaves.
 Trusted, from part I on: the process, its files, this file, and the command that a
 client starts.  Not trusted: the peer, and what a model sends as arguments.  Neither can
 run code here or stop the process: a line is parsed only within its limits, a message is
-validated before a handler sees it, each request gets one response, and there is no
-eval, no pickle and no shell.  Part I touches only the streams that it is given; for a
-traceback it also reads the handler's source.
+validated before a handler sees it, each request that can be read gets one response, or
+none once it was cancelled, and there is no eval, no pickle and no shell.  Part I
+touches only the streams that it is given; for a traceback it also reads the handler's
+source.
 
 The environment variable MCP_MIN_TRACE ("stderr", or the name of a file) turns on a
 trace of all messages, secrets included; `trace=False` ignores it.  (chapter: trace)
@@ -212,7 +213,7 @@ absolute paths, and have no ".." segment.  What the process prints while it serv
 out of the protocol.  Texts of exceptions reach the client and its model, tracebacks do
 not; an object without a JSON form is sent as its str(), with a warning.  Not limited:
 the rate of requests, what your handlers do, and what goes to stderr.  `Server(...,
-**STRICT)` masks those texts, but not what a constructor says of an invalid argument,
+**STRICT)` masks those texts (not what a constructor says of an invalid argument),
 refuses such objects, and converts no arguments of tools.
 
 Limits on what a client can make a server (part II) hold or do:
@@ -227,9 +228,10 @@ Limits on what a client can make a server (part II) hold or do:
     `initialize`                 1 MiB
     ids and progress tokens      65,536 characters
     messages of a batch          100, and 16 MiB of responses
-    notifications that wait      16 MiB; more are dropped
-    output that nobody reads     handlers wait from 1 MiB on, each with its result; with
-                                 over 64 MiB more, as of pings, we close
+    notifications that wait      16 MiB; more are dropped  [more]
+    output that nobody reads     handlers wait from 1 MiB on, each with its result; over
+                                 64 MiB of what cannot wait, such as answers to pings,
+                                 close the connection
     validation of arguments      500,000 steps: about a second
     a validation message         2,000 characters; 20 problems are listed
     URIs that match templates    1,000 characters
@@ -529,7 +531,7 @@ class McpError(Error):
 
 
 class Unparsed(McpError):
-    """A line was given up before its syntax was wrong: its id may be readable."""
+    """Parsing stopped though the syntax may be right: the id may be readable."""
 
 
 class Oversized(Unparsed):
@@ -711,11 +713,12 @@ MAX_ID = 1 << 16  # characters of an id or a token, because we store and return 
 BRACKETS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 NOT_STRUCTURE = bytes(set(range(256)) - {*b'[]{},:"'})
 # These find the id and the kind of a line that was not parsed, if its keys come in an
-# order that libraries write: {"jsonrpc":"2.0","id":1,"method":… or …,"id":1}
+# order that libraries write: the id before or after the method, or at the end.
 A_VERSION = rb'(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?'
 AN_ID = rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,18})|"[ !#-\[\]-~]{0,200}")\s*'
-LINE_START = re.compile(rb'\s*\{\s*%b(?:%b,\s*)?%b"(result|error|method)"' % (
-    A_VERSION, AN_ID, A_VERSION))
+THEN_ID = rb'(?:\s*:\s*"[ !#-\[\]-~]{0,200}"\s*,\s*%b[,}])?' % AN_ID
+LINE_START = re.compile(rb'\s*\{\s*%b(?:%b,\s*)?%b"(result|error|method)"%b' % (
+    A_VERSION, AN_ID, A_VERSION, THEN_ID))
 LINE_END = re.compile(AN_ID + rb'\}\s*$')
 TAIL_BYTES = 300  # of a line that is too long: it may end with the id
 
@@ -776,7 +779,7 @@ def memory_of(line: Line) -> int:
 def cost_of(line: Line, exact: bool) -> int:
     """What a message costs in memory: its text, and what that is parsed to.
 
-    exact: measure a large one exactly, as is done anyway where it has few long texts.
+    exact: measure a large one exactly; otherwise only one that is dense, not long text.
     """
     size, memory = len(line), memory_of(line)
     if memory > EXACT_FROM and (exact or memory > 4 * size):
@@ -827,8 +830,9 @@ def id_and_member(line: Line) -> tuple[int | str | None, bytes]:
     start = LINE_START.match(line)
     if start is None:
         return None, b""
-    found = start if start[1] else LINE_END.search(line[-TAIL_BYTES:])
-    return json.loads(found[1]) if found else None, start[2]
+    end = LINE_END.search(line[-TAIL_BYTES:])
+    found = start[1] or start[3] or (end and end[1])
+    return json.loads(found) if found else None, start[2]
 
 
 def valid_id(value: object) -> int | str | None:
@@ -1265,7 +1269,8 @@ def camel_case(name: str) -> str:
 
 def wire_fields(**fields: object) -> Json:
     """Keyword arguments with the keys of the protocol, without those that are None."""
-    return {camel_case(key): value for key, value in fields.items() if value is not None}
+    return {camel_case(key): value for key, value in fields.items()
+            if value is not None}
 
 
 def to_base64(data: bytes) -> str:
@@ -1483,10 +1488,10 @@ class Elicited:
 
 
 # -- 6. Connection ---------------------------------------------------------------------
-# One end of a JSON-RPC connection, with a client's defaults; section 8 has a server's.
-# One lock, Connection.lock, guards its state: both tables of requests and what they
-# cost, the queue of lines, `ending` and `closed`.  The parts are small classes with one
-# rule each, which share that lock:
+# One end of a JSON-RPC connection.  The defaults are a client's; section 8 has a
+# server's.  One lock, Connection.lock, guards its state: both tables of requests and
+# what they cost, the queue of lines, `ending` and `closed`.  The parts are small
+# classes with one rule each, which share that lock:
 #
 #   Outbox            lines to be written: the thread that sends a line also writes it
 #   IncomingRequest   a request of the peer; IncomingRequests has all without a response
@@ -1517,8 +1522,8 @@ class Outbox:
     queued, so that no thread needs to be woken.  If another thread holds `writing`, it
     will write our line too: it looks at the queue once more after it releases that.
 
-    A server's handlers may block in a full pipe: the client sets their pace.  A client's
-    callers may not, because they have timeouts to keep, nor may a thread that reads or
+    A server's handlers may block in a full pipe: the client sets their pace.  Who asks
+    the peer may not, because there is a timeout to keep, nor may a thread that reads or
     runs an event loop: what the pipe does not take is left to the writer thread.
 
     Who calls put, wait_for_room, take or release holds Connection.lock.
@@ -1731,8 +1736,8 @@ class IncomingRequest:
         """Send a response; it leaves the table."""
         connection = self.connection
         if os.getpid() != connection.pid:
-            os._exit(0)  # a child that the handler has forked: only this thread is in
-            # it, and one of the others may have held the lock
+            os._exit(0)  # a child that the handler has forked has no other thread, and
+            # one that is not in it may have held the lock
         try:
             line = encode(message)
         except Exception as error:  # a user's dict subclass may raise anything
@@ -1823,8 +1828,10 @@ class OutgoingRequest:
 
     id: its key in the table, an int when it is sent.  label: its name in errors.
     timeout: seconds without a response or progress.  last_deadline: the time
-    (monotonic()) when it ends even if progress comes.
+    (monotonic()) when it ends even if progress comes.  longest: how errors call that.
     """
+
+    longest = "max_timeout"
 
     def __init__(self, connection: Connection, method: str, timeout: float = INFINITE,
                  last_deadline: float = INFINITE) -> None:
@@ -1838,9 +1845,11 @@ class OutgoingRequest:
         self.progress = float("-inf")  # the highest that came
         self.size = 0            # of its response
 
-    def send(self, params: Json | None, with_token: bool = False,
-             may_block: bool = True) -> None:
-        """Send it, or again with another id; with_token: the peer may report progress."""
+    def send(self, params: Json | None, with_token: bool = False) -> None:
+        """Send it, or again with another id.
+
+        with_token: the peer may report progress.
+        """
         self.id = next(self.connection.ids)
         if with_token:
             params = with_meta(params or {}, {"progressToken": self.id})
@@ -1848,10 +1857,13 @@ class OutgoingRequest:
         self.heard_at = monotonic()
         line = encode({"jsonrpc": "2.0", "id": self.id,
                        **notification(self.method, params)})
-        self.enter(line, may_block)
+        self.enter(line)
 
-    def enter(self, line: bytes = b"", may_block: bool = True) -> None:
-        """Enter the table, and send a line if there is one."""
+    def enter(self, line: bytes = b"") -> None:
+        """Enter the table, and send a line if there is one.
+
+        It does not block in a full pipe, because there is a timeout to keep.
+        """
         connection = self.connection
         with connection.lock:
             ends = connection.ending
@@ -1861,10 +1873,10 @@ class OutgoingRequest:
         if ends:
             self.fail()
         else:
-            connection.outbox.flush(may_block)
+            connection.outbox.flush(may_block=False)
 
     def wait(self) -> Any:
-        """The result; or raise RequestTimeout, ConnectionClosed, or McpError: its error."""
+        """The result; or raise RequestTimeout, ConnectionClosed, or its McpError."""
         while True:
             try:
                 return self.inbox.wait(self.deadline())
@@ -1881,7 +1893,7 @@ class OutgoingRequest:
     def timeout_error(self) -> RequestTimeout:
         reason = f"no response or progress within {self.timeout:g} s"
         if monotonic() >= self.last_deadline:
-            reason = "no response within max_timeout"
+            reason = f"no response within {self.longest}"
         return self.connection.session.timeout_error(f"{self.label}: {reason}")
 
     def withdraw(self) -> bool:
@@ -1933,7 +1945,7 @@ class OutgoingRequest:
 class Session:
     """What a Connection asks of its owner, the server or client at this end.
 
-    The reader calls most of these: only `handle` may block.
+    All but `handle` may be called on the reader, and so must not block.
     """
 
     def handle(self, request: IncomingRequest) -> Any:
@@ -2153,7 +2165,7 @@ class Connection:
                 error = invalid_response(error.message)
             # Its traceback would keep the line in memory.
             request.end(Outcome(None, error.with_traceback(None)))
-        elif not isinstance(error, Unparsed):  # its syntax is wrong: it has no id
+        elif not isinstance(error, Unparsed):  # its syntax is wrong: we look for no id
             self._send_error(None, error, line, self.outbox)
         elif is_response:  # to nothing that is known
             self.session.handle_stray_line(line)
@@ -2976,7 +2988,8 @@ streams_taken = threading.Lock()  # held while a server uses stdin and stdout
 def stdio_server() -> Iterator[tuple[ByteStream, ByteStream]]:
     """Take stdin and stdout for a server: `with stdio_server() as (reader, writer):`.
 
-    Meanwhile everything printed goes to stderr; at the end both are restored.  Enter it
+    Meanwhile everything printed goes to stderr; at the end both are restored (if the
+    client has not hung up, a thread may still take the next bytes of stdin).  Enter it
     before you import a module that prints, then call `server.serve(reader, writer)`.
 
     Raises:
@@ -3091,7 +3104,7 @@ class ServedRequest(IncomingRequest):
             self.token = valid_id(params["_meta"].get("progressToken"))
         self.steps: Json = {}
         self.contexts: dict[bool, Any] = {}   # by is_async
-        self._asked: dict[str, Any] = {}      # questions, by key
+        self._asked: dict[str, object] = {}   # the keys of questions
         self._numbers = itertools.count(1)    # of questions without a key
 
     def context(self, is_async: bool) -> Any:
@@ -3115,7 +3128,8 @@ class ServedRequest(IncomingRequest):
                            "has been answered, or it is a notification")
         key = key or f"{question.method}-{next(self._numbers)}"
         # In one step, because several threads may ask at once.
-        if self._asked.setdefault(key, question) is not question:
+        first = object()
+        if self._asked.setdefault(key, first) is not first:
             raise ValueError(f"asked before in this request: {key}")
         return key
 
@@ -3441,8 +3455,7 @@ class Peer:
 
     @contextmanager
     def asked(self, request: ServedRequest, questions: dict[str, Question[Any]],
-              timeout: float | None, may_block: bool,
-              ) -> Iterator[dict[str, OutgoingRequest]]:
+              timeout: float | None) -> Iterator[dict[str, OutgoingRequest]]:
         """Send the questions; withdraw those that are not answered at the end.
 
         Raises:
@@ -3457,7 +3470,7 @@ class Peer:
         try:
             for key, question in questions.items():
                 sent[key] = asked = AskedRequest(request, question.method, seconds)
-                asked.send(question.params, with_token=True, may_block=may_block)
+                asked.send(question.params, with_token=True)
                 request.on_cancel(asked.cancel)
             yield sent
         finally:
@@ -3469,8 +3482,11 @@ class Peer:
 class AskedRequest(OutgoingRequest):
     """A question.  Its answer is charged to the request whose handler asks.
 
-    Of several only the largest is: a handler that asks often keeps few of the answers.
+    Of several only the largest is: we take it that a handler which asks often keeps few
+    of the answers.
     """
+
+    longest = "an hour"
 
     def __init__(self, request: ServedRequest, method: str, timeout: float) -> None:
         super().__init__(request.connection, method, timeout,
@@ -4519,7 +4535,7 @@ class HandlerContext(BaseContext[None]):
         peer, request = self._peer, self._request
         answers = peer.answers_to(request, questions)
         if answers is None:
-            with peer.asked(request, questions, timeout, may_block=True) as sent:
+            with peer.asked(request, questions, timeout) as sent:
                 answers = {key: questions[key].read(key, asked.wait())
                            for key, asked in sent.items()}
         return answers
@@ -4905,7 +4921,7 @@ class ResourceEntry(Registration):
     def contents(self, value: Any, uri: str, session: BaseServerSession) -> list[Any]:
         """The contents for what the function returned.
 
-        That is text, bytes, data, ResourceContents or a list of those.
+        That is text, bytes, data, ResourceContents, or a list with such contents.
         """
         parts = listed(value)
         if not any(isinstance(part, ResourceContents) for part in parts):
@@ -5088,7 +5104,7 @@ class BaseServerSession(Session):
                 self.inbox.wait(monotonic() + seconds)
 
     def end(self) -> None:
-        """Close; end the streams first if the client is still there, as at SIGTERM."""
+        """Close; if the client is still there, as at SIGTERM, write what is queued."""
         if not self.connection.closed:
             self.on_end()
             self.connection.outbox.wait_until_written(0.2)
@@ -5507,7 +5523,8 @@ import atexit
 # -- 14. Processes ---------------------------------------------------------------------
 # A server process is started without a shell and in a small environment, as the leader
 # of a process group of its own.  Its streams are read to their ends.  If it has to be
-# ended, so is its whole group; if it ends by itself, what it has started may go on.
+# ended, so is its whole group; if it ends by itself, what it has started may go on,
+# unless that still holds its stdout when `close` is called.
 
 AT_START = "sys.stderr"  # the default of `stderr=`, looked up when a server starts
 MAX_STDERR_BYTES = 1 << 20  # of a server's stderr that we keep until it is passed on
@@ -5743,7 +5760,7 @@ class Process(StreamPair):
     def _start_thread(self, name: str, run: Job) -> None:
         try:
             start_thread(name, run)
-        except RuntimeError:  # no thread will watch it: kill it now
+        except BaseException:  # perhaps no thread will watch it: kill it now
             self._signal(9)
             raise
 
@@ -5756,7 +5773,7 @@ class Process(StreamPair):
         return self._popen.poll()  # type: ignore[no-any-return]
 
     def await_end(self) -> None:
-        """Wait for the exit code and stderr; all calls together for PATIENCE / 2."""
+        """Wait for exit code and stderr, until PATIENCE / 2 after the first call."""
         if not self._last_wait:
             self._last_wait = monotonic() + self.PATIENCE / 2
         for event in self._ended, self._stderr_read:
@@ -5817,9 +5834,10 @@ def exit_name(code: int) -> str:
 
 
 # -- 15. Client ------------------------------------------------------------------------
-# The same methods from the other side.  A ClientSession is one connection, and knows
-# its revision.  A Call is one call on it: a loop in the thread that waits.  A Client
-# holds the current session.  Answers are the user's, to what a server asks.
+# The same methods from the other side.  A BaseClientSession is one connection, and
+# knows its revision.  A BaseCall is one call on it: a loop in the thread that waits.
+# A BaseClient holds the current session.  Answers are the user's, to a server's
+# questions.
 
 MODES = ["auto", "legacy", *LEGACY_VERSIONS]  # the values of `mode`
 MAX_QUESTIONS = 8       # of a server that we answer at once; more wait
@@ -5859,16 +5877,16 @@ def answer_form(handler: Handler, params: Json) -> Json:
         answer = Elicited("accept" if answer else "decline")
     elif answer is None:
         answer = Elicited("decline")
-    elif type(answer) is dict and "action" in answer and "action" not in names:
+    elif isinstance(answer, dict) and "action" in answer and "action" not in names:
         answer = Elicited(answer["action"], answer.get("content"))
     elif not isinstance(answer, Elicited):
         answer = Elicited("accept", answer)
     if answer.action != "accept" or schema is None:
         return {"action": answer.action}
     content = {} if answer.content is None else answer.content
-    if type(content) is not dict and len(names) == 1:  # the form asks for one value
+    if not isinstance(content, dict) and len(names) == 1:  # it asks for one value
         content = {names[0]: content}
-    if type(content) is not dict:
+    if not isinstance(content, dict):
         raise TypeError(f"a form of several fields was answered with {content!r:.60}")
     return {"action": answer.action, "content": content}
 
@@ -6217,7 +6235,7 @@ class BaseClientSession(Session):
         self._answered_at = 0.0
         self.subscriptions = Subscriptions(self, uris)
         self._deadline = 0.0              # the deadline of connecting
-        self.is_closed = False            # close() was called
+        self.is_closed = False            # close() was called before the server ended
         self._ending = threading.RLock()  # held while the process is being ended
         self._is_over = False             # the process was ended
         self.declared_roots = False       # and may notify of changes
@@ -6308,10 +6326,10 @@ class BaseClientSession(Session):
         self.connection.send(notification(method, params))
 
     def counts_since(self, sent_at: float) -> float:
-        """From when on the timeout counts of a call that was sent then.
+        """The moment from which the timeout of a call sent at `sent_at` counts.
 
-        It does not while the user is asked something that came later, because the call
-        may wait for the answer.
+        It does not count while the user is asked something that came later, because the
+        call may wait for the answer.
         """
         asking = self._asking.copy().values()
         if any(since > sent_at for since in asking):
@@ -6335,7 +6353,9 @@ class BaseClientSession(Session):
             raise McpError(METHOD_NOT_FOUND, "the server sends our own requests back")
         if not self.version or request.method not in CLIENT_REQUESTS:
             raise method_not_found(request.method)  # also while it connects
-        if request.method != "roots/list":  # no user has to answer that one
+        declared = self.settings.answers.declared
+        is_refused = undeclared(request.method, params, declared, self.version)
+        if not is_refused and request.method != "roots/list":  # the user has to answer
             self._asking[request] = monotonic()
             request.on_cancel(partial(self._answered, request))
         try:
@@ -6420,7 +6440,7 @@ class BaseClientSession(Session):
         atexit.unregister(self.close)
         if self.connection.pid != os.getpid():
             return  # a forked child must not end the process
-        self.is_closed = True
+        self.is_closed = self.is_closed or not self.is_dead()
         try:
             self.connection.outbox.wait_until_written(0.5)
             self.connection.close()
@@ -6919,7 +6939,8 @@ BaseClient._hosted_class = HostedServer
 
 # == Part IV: chapters =================================================================
 # What may be left out of a copy; nothing above names it.  Each section says to which
-# chapter it belongs, what that adds, and by which doors it comes in.
+# chapter it belongs, what that adds, and by which doors it comes in.  Sections 32 and
+# 33 put a Server and a Client together from what a copy has.
 
 # -- 17. Stateless ---------------------------------------------------------------------
 # Chapter: stateless, of both.
@@ -9006,7 +9027,7 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
             raise
         if answers is None:
             answers = {}
-            with peer.asked(request, questions, timeout, may_block=False) as sent:
+            with peer.asked(request, questions, timeout) as sent:
                 for key, asked in sent.items():
                     answers[key] = questions[key].read(key, await wait_async(asked))
         return answers
@@ -10643,7 +10664,8 @@ def described(reader: HintReader, hint: Any) -> Schema:
         schema = definitions.get(name, schema)
     properties = schema.get("properties", {})
     for name, field in properties.items():
-        if isinstance(reader, FormReader) and {"type": "null"} in field.get("anyOf", ()):
+        may_be_null = {"type": "null"} in field.get("anyOf", ())
+        if isinstance(reader, FormReader) and may_be_null:
             properties[name] = with_default(Schema(field), None)  # it may be missing
     result = Schema(schema, partial(model_of, adapter.validate_python))
     result.make_validates = True
@@ -11207,7 +11229,7 @@ class FastMCP(Server):
                    if value is not None}
         own = taken(options, options_of(Server.__init__))
         super().__init__(name or "FastMCP", version, instructions=instructions, **own)
-        self._registry.first_level = "debug"  # the SDK filters nothing before a setLevel
+        self._registry.first_level = "debug"  # as in the SDK, until a setLevel
         self.dependencies = options.get("dependencies", [])
         settings = {**SETTINGS, "lifespan": own.get("lifespan"), **options}
         self.settings = AnyFields(**settings)
@@ -12264,7 +12286,8 @@ def vendored(source: str, parts: list[str]) -> str:
     text = text.replace("ABSENT: dict[str, str] = {}", absent_table(gone, parts), 1)
     text = text.replace(f'PARTS = "{PARTS}"', f'PARTS = "{" ".join(parts)}"', 1)
     first, _, rest = text.partition("\n")
-    first = (f"{first.partition(',')[0]}; a copy.\n\nIt has {', '.join(parts)}.\n"
+    first = (f"{first.partition(',')[0]}; a copy.\n\n"
+             f"This copy has: {', '.join(parts)}.\n"
              f"Made with: {made_with(parts)}\n")
     return f"{first}{SEAL}{sha256_of(first + rest)}\n{rest}"
 

@@ -850,6 +850,8 @@ class Test3Messages(unittest.TestCase):
         ("NaN", PING.replace(b"1", b"NaN"), PARSE_ERROR),
         ("an argument of 5,000 digits", echo_line(7, b"").replace(b'""', b"7" * 5000),
          "< 7 -32700"),
+        ("the same, the id behind the method", b'{"jsonrpc":"2.0","method":"tools/call",'
+         b'"id":7,"params":{"x":%b}}' % (b"7" * 5000), "< 7 -32700"),
         ("id of 5,000 digits", PING.replace(b"1", b"7" * 5000), PARSE_ERROR),
         ("deep lists", b"[" * 100000 + b"]" * 100000, PARSE_ERROR),
         ("deep objects", b'{"a":' * 100000, PARSE_ERROR),
@@ -2370,6 +2372,19 @@ class Test7Amounts(unittest.TestCase):
             *((lines, self.FLOODED_SERVER, "0 initialize") for lines in self.TO_SERVER),
             *((lines, self.FLOODED_CLIENT, self.INITIALIZED)
               for lines in self.TO_CLIENT)])
+
+    def test_a_question_keeps_its_timeout_while_nobody_reads(self):
+        """Fails (it does not come back) if it blocks in the full pipe."""
+        def ask(ctx: Context) -> str:
+            errors.put(raised(ctx.elicit, "x" * 1_000_000, bool, timeout=0.1))
+            return "asked"
+
+        errors = queue.Queue()
+        with wire(server_of(ask), unread=True) as client:
+            client.say('0 initialize {"capabilities": {"elicitation": {}}}')
+            client.say("1 call ask")
+            self.assertIsInstance(errors.get(timeout=PATIENCE), RequestTimeout)
+            client.hang_up()
 
     def test_responses_that_nobody_reads_close_the_connection(self):
         """Fails (`serve` does not return) if handlers that wait for room miss that."""
@@ -6881,6 +6896,26 @@ class Test13Process(FakeServers, unittest.TestCase):
             ("the exit of a fork does not end it",
              "os.fork() or sys.exit(); os.wait(); client.request('fake/fence')", {})])
 
+    def test_ctrl_c_while_the_server_is_started_ends_it(self):
+        """Fails (it runs on) if it is killed only when a thread cannot be started."""
+        processes = []
+
+        def start(name, run):
+            if name == interrupted:
+                raise KeyboardInterrupt
+
+        def popen(*args, **options):
+            processes.append(really_popen(*args, **options))
+            return processes[-1]
+
+        really_popen = subprocess.Popen
+        for interrupted in "mcp stderr reader", "mcp exit":
+            with mock.patch.object(subprocess, "Popen", popen), mock.patch.object(
+                    mcp_min, "start_thread", start), self.assertRaises(KeyboardInterrupt):
+                Client(fake(), mode="legacy", stderr=None).connect()
+            with processes.pop() as child:
+                child.wait(PATIENCE)
+
     @UNIX
     def test_no_descriptor_and_no_thread_is_left_after_close(self):
         def open_files():
@@ -8011,6 +8046,14 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 self.assertEqual(response["error"]["code"], -32603)
                 self.assertIn("form of several fields", stderr.getvalue())
 
+    def test_a_form_may_be_answered_with_any_kind_of_dict(self):
+        """Fails (it is nested in itself) if only a plain one is the whole answer."""
+        form = {"type": "object", "properties": {"a": {"type": "string"}}}
+        answer = collections.OrderedDict(a="x")
+        client = self.fake({"elicitation_handler": lambda *_: answer})
+        response = ask(client, "elicitation/create", message="?", requestedSchema=form)
+        self.assertEqual(response["result"], {"action": "accept", "content": {"a": "x"}})
+
     def test_a_batch_may_follow_the_response_to_initialize_at_once(self):
         """Fails (the ping is dropped) if it waits for the thread that connects."""
         ping = '[{"jsonrpc":"2.0","id":"p","method":"ping"}]'
@@ -8106,6 +8149,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
         ping, roots = ({"call": (
             f"[(time.sleep(0.02), send(id='p', method={method!r}))"
             "for _ in range(200)]; text('late')")} for method in ("ping", "roots/list"))
+        refused = {"call": ping["call"].replace("'ping'", "'sampling/createMessage'")}
         asks = {"call": "mine = id; send(id='q', method='elicitation/create', params={"
                         "})", "answer": "id = mine; text('ok')"}
         slow = {"elicitation_handler": lambda *question: time.sleep(1.7) or {}}
@@ -8117,6 +8161,7 @@ class Test14Faults(FakeServers, unittest.TestCase):
                 ("the same progress", stuck, {}, 1.2, RequestTimeout),
                 ("a ping", ping, {}, 0.2, RequestTimeout),
                 ("a request", roots, {"roots": ["/"]}, 0.2, RequestTimeout),
+                ("a question that is refused", refused, {}, 0.2, RequestTimeout),
                 *[row for rules in (asks, MODERN_FAKE)[:1 + STATELESS] for row in (
                     ("a question", rules, slow, 1.5, type(None)),
                     ("max_timeout", rules, {**never, **limit}, 60, RequestTimeout))]])
@@ -10978,6 +11023,21 @@ class TestRaces(unittest.TestCase):
             os.close(other_end)
             wait_until(lambda reader=reader: reader.closed, "it is closed")
 
+    @UNIX
+    def test_a_call_on_an_ended_server_says_so_though_another_restarts_it(self):
+        """Fails ("The client is closed") if the restart counts as a close."""
+        holder = "[sys.executable, '-c', 'import time; time.sleep(60)']"
+        with short_patience(), Client(
+                fake(call=f"import subprocess; subprocess.Popen({holder}); die(3)",
+                     deaf="pass"), mode="legacy", auto_restart=True,
+                stderr=None) as client:
+            waiting = client.submit("fake/deaf")
+            dying = client.submit("tools/call", {"name": "f"})
+            wait_until(lambda: client.exit_code is not None, "the server has ended")
+            client.request("fake/fence")
+            for call in waiting, dying:
+                self.assertIn("exit code 3", str(call.exception(PATIENCE)))
+
     def test_many_threads_restart_an_ended_server_once(self):
         """Fails if the check for the end and the restart are two steps."""
         story = Story(self)
@@ -12789,7 +12849,7 @@ class TestVendor(unittest.TestCase):
             with self.subTest(option):
                 copy = self.load(option)
                 source = pathlib.Path(copy.__file__).read_text("utf-8")
-                self.assertIn(f"It has {parts}, stateless", copy.__doc__)
+                self.assertIn(f"This copy has: {parts}, stateless", copy.__doc__)
                 self.assertEqual(
                     missing & {*re.findall(r"\w+", copy.__doc__)} - {"main"}, set())
                 self.assertEqual(names_without_code(source), set())

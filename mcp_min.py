@@ -53,7 +53,7 @@ Read it from top to bottom: a section uses only earlier ones, except in annotati
     1  Vocabulary    the facts of the specification, as tables
     2  Errors        exceptions, and the error objects of JSON-RPC
     3  Messages      JSON-RPC: bytes <-> messages, ids, responses
-    4  Threads, streams, diagnostics   a thread pool, a clock, lines of a stream
+    4  Threads, streams, diagnostics   a thread pool, ways to wait, lines of a stream
     5  Content       values -> content blocks, and the results that carry them
     6  Connection    what is in flight: tables, cancellation, progress, reading
     7  Validation    JSON Schema: read once into nodes, then applied
@@ -474,10 +474,11 @@ def undeclared(method: str, params: Json, declared: Json, version: str) -> Json:
     if capability == "elicitation":
         mode = str(params.get("mode") or "form")
         details = {mode: {}}
-        named = {"form", "url"} & as_object(declared.get(capability)).keys()
+        given = declared.get(capability)
+        names_modes = {"form", "url"} & as_object(given).keys()
         if mode not in REVISIONS[version].elicitation_modes.split():
             declared = {}
-        elif declares(declared, capability) and not named:
+        elif not names_modes and (given is True or type(given) is dict):
             declared = {capability: {"form": {}}}  # client/elicitation: "equivalent"
     elif capability == "sampling" and (params.get("tools") or params.get("toolChoice")):
         details = {"tools": {}}
@@ -1903,10 +1904,14 @@ class OutgoingRequest:
 
     def give_up(self, reason: str) -> bool:
         """Withdraw it, and tell the peer why.  False: it has left the table."""
-        if not self.withdraw():
-            return False
-        if self.method != "initialize":  # basic/lifecycle: it MUST NOT be cancelled
-            params = {"requestId": self.id, "reason": reason}
+        with self.connection.lock:
+            request_id = self.id
+            if not self.withdraw():
+                return False
+        # basic/lifecycle: `initialize` MUST NOT be cancelled.  If it is no number, the
+        # peer does not know it.
+        if self.method != "initialize" and type(request_id) is int:
+            params = {"requestId": request_id, "reason": reason}
             self.connection.send(notification(CANCELLED, params))
         return True
 
@@ -2160,11 +2165,12 @@ class Connection:
             size = self.max_message_bytes / (1 << 20)
             error.message = (f"{what} has over {size:g} MiB: "
                              f"{self.owner}(max_message_bytes=…)")
-        if request:
-            if not isinstance(error, Oversized):
+        if request:  # a new error: the traceback of this one keeps the line in memory
+            if isinstance(error, Oversized):
+                error = McpError(error.code, error.message)
+            else:
                 error = invalid_response(error.message)
-            # Its traceback would keep the line in memory.
-            request.end(Outcome(None, error.with_traceback(None)))
+            request.end(Outcome(None, error))
         elif not isinstance(error, Unparsed):  # its syntax is wrong: we look for no id
             self._send_error(None, error, line, self.outbox)
         elif is_response:  # to nothing that is known
@@ -7393,11 +7399,6 @@ class StatelessCall(BaseCall):
             check_complete(result)
         return True
 
-    def give_up(self, reason: str) -> bool:
-        if type(self.id) is int:
-            return super().give_up(reason)
-        return self.withdraw()  # the server does not wait
-
     def _await_answers(self, questions: Json, seconds: float) -> Json | None:
         """Let the user's handlers answer, on a thread of the pool.
 
@@ -9828,6 +9829,7 @@ class SharedPool(ThreadPool):
 class WatchedRequest(ServedRequest):
     """A request whose handler is reported if it goes on after its cancellation."""
 
+    connection: TurnConnection
     _over: threading.Event | None = None  # once cancelled: its handler has ended
 
     def end(self) -> None:
@@ -9843,7 +9845,7 @@ class WatchedRequest(ServedRequest):
                 return True
             over = self._over = threading.Event()
         with suppress(RuntimeError):  # no thread can be started
-            start_thread("mcp report", partial(self._report_stuck, over))
+            self.connection.reports.submit(partial(self._report_stuck, over))
         return True
 
     def _report_stuck(self, over: threading.Event) -> None:
@@ -9899,6 +9901,7 @@ class TurnConnection(ServerConnection):
 
     def __init__(self, *args: Any, **how: Any) -> None:
         super().__init__(*args, **how)
+        self.reports = ThreadPool("mcp report", self.session.options.max_workers)
         # Connection.lock guards these.
         self._turn = 1
         self._current: IncomingRequest | None = None  # whose handler the reader runs
@@ -11234,7 +11237,6 @@ class FastMCP(Server):
         settings = {**SETTINGS, "lifespan": own.get("lifespan"), **options}
         self.settings = AnyFields(**settings)
         no_effect("FastMCP()", options)
-        self._registry.first_level = "debug"  # the SDK filters nothing at first
         for capability in CHANGES:  # so that a list of none is empty, and no error
             self._registry.offer(capability)
         for tool in tools:
@@ -12067,8 +12069,9 @@ def cli_vendor(args: Namespace) -> int:
     if path.endswith(".py"):
         raise ValueError(f"{path} is a file: a copy is written into a FOLDER")
     folder, path = path, os.path.join(path, "mcp_min.py")
-    if os.path.realpath(path) == os.path.realpath(__file__):
-        raise ValueError(f"{path} is the file to copy from")
+    with suppress(OSError):  # there is none yet, or this program is in a zip file
+        if os.path.samefile(path, __file__):
+            raise ValueError(f"{path} is the file to copy from")
     parts = vendor_choice(args)
     if os.path.exists(path) and not args.force:
         Copy(path).refuse_loss(parts)

@@ -1841,7 +1841,7 @@ class Test7Connection(unittest.TestCase):
         self.assertEqual((result.text, len(passed)), ("done", 1))
 
     def test_the_earlier_of_two_deadlines_is_kept(self):
-        """Fails if the timer, which sleeps until the first deadline, is not woken."""
+        """Fails if the deadline of one call is that of another, too."""
         with Client(lab()) as client:
             first = client.submit_tool("wait", timeout=2 * PATIENCE)
             second = client.submit_tool("wait", timeout=0.2)
@@ -11023,6 +11023,40 @@ class TestRaces(unittest.TestCase):
             os.close(other_end)
             wait_until(lambda reader=reader: reader.closed, "it is closed")
 
+    @needs("stateless")
+    def test_a_call_that_is_cancelled_as_its_user_is_asked_ends(self):
+        """Fails (it waits on) if who cancels looks at its id before it has the lock.
+        Looks inside."""
+        def ask(ctx: Context) -> str:
+            return str(ctx.elicit("?", bool).data)
+
+        def withdraw(call):
+            if threading.current_thread() is canceller:
+                cancelling.set()
+                asked.wait(0.2)  # it is not, while this thread has the lock
+            return really_withdraw(call)
+
+        def respond(call, *response):
+            cancelling.wait(PATIENCE)
+            really_respond(call, *response)
+
+        asked, cancelling, release = (threading.Event() for _ in range(3))
+        self.addCleanup(release.set)
+        really_respond = mcp_min.BaseCall.respond
+        really_withdraw = mcp_min.OutgoingRequest.withdraw
+        with Client(server_of(ask), mode="modern", elicitation_handler=lambda *_: (
+                asked.set() or release.wait(PATIENCE))) as client:
+            call = mcp_min.StatelessCall(client._session, "tools/call", {"name": "ask"})
+            canceller = threading.Thread(target=call.cancel)
+            with mock.patch.object(mcp_min.OutgoingRequest, "withdraw", withdraw), (
+                    mock.patch.object(mcp_min.BaseCall, "respond", respond)):
+                call.begin()
+                canceller.start()
+                [error] = together(call.result)
+                self.assertIsInstance(error, Cancelled)
+                canceller.join(PATIENCE)
+                release.set()
+
     @UNIX
     def test_a_call_on_an_ended_server_says_so_though_another_restarts_it(self):
         """Fails ("The client is closed") if the restart counts as a close."""
@@ -13021,6 +13055,11 @@ class TestVendor(unittest.TestCase):
             self.assertEqual(path.read_text(), text)
         self.vendor(folder, "--force")
         self.assertIn("is the file to copy from", self.vendor(HERE, status=2))
+        program = folder / "program.py"
+        os.link(path, program)  # the same file under another name
+        with mock.patch.object(mcp_min, "__file__", str(program)):
+            self.assertIn("is the file to copy from",
+                          self.vendor(folder, "--force", status=2))
         self.assertIn("--with is for --core",
                       self.vendor(folder, "--with", "trace", status=2))
 

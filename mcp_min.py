@@ -224,10 +224,11 @@ Limits on what a client can make a server (part II) hold or do:
     requests in flight           1,000; or 16 MiB, which the last one may exceed: of
                                  each its line (in a batch, the whole), and the largest
                                  answer to one of its questions, until its handler
-                                 returns.  A handler chooses how many answers it keeps
+                                 returns.  A handler chooses how many answers it keeps,
+                                 and how many questions it asks at once
     `initialize`                 1 MiB
     ids and progress tokens      65,536 characters
-    messages of a batch          100, and 16 MiB of responses
+    messages of a batch          100; 16 MiB of responses to all batches that are open
     notifications that wait      16 MiB; more are dropped  [more]
     output that nobody reads     handlers wait from 1 MiB on, each with its result; over
                                  64 MiB of what cannot wait, such as answers to pings,
@@ -1540,6 +1541,7 @@ class Outbox:
         self._broken = False             # the peer is gone, or does not read
         # Connection.lock guards these.
         self._queue = bytearray()        # of lines
+        self._longest = 0                # of these; it may be one that has waited
         self.size = 0                    # of the queue, and of what is being written
         self._room = threading.Condition(connection.lock)
 
@@ -1547,9 +1549,10 @@ class Outbox:
         """Queue a line for the next `flush`."""
         if self._connection.closed:
             return
-        if len(self._queue) > MAX_UNREAD_BYTES:
+        if len(self._queue) > MAX_UNREAD_BYTES + self._longest:
             self._broken = True
         self._queue += line
+        self._longest = max(self._longest, len(line))
         self.size += len(line)
 
     def is_crowded(self) -> bool:
@@ -1563,7 +1566,7 @@ class Outbox:
 
     def take(self) -> bytearray:
         """Take what is queued."""
-        data, self._queue = self._queue, bytearray()
+        data, self._queue, self._longest = self._queue, bytearray(), 0
         return data
 
     def release(self, size: int) -> None:
@@ -3192,24 +3195,29 @@ class Batch:
         self._bytes = 0  # in these; the peer is charged them
 
     def put(self, response: bytes, request_id: object = None) -> None:
-        incoming = self._connection.incoming  # the caller holds Connection.lock
+        connection = self._connection  # the caller holds its lock
         self._missing -= 1
-        if response and self._bytes + len(response) > MAX_BACKLOG_BYTES:
+        if response and connection.batched + len(response) > MAX_BACKLOG_BYTES:
             response = encode(error_response(request_id, McpError(
-                INTERNAL_ERROR, "The responses to this batch are over "
+                INTERNAL_ERROR, "The responses to open batches are over "
                 f"{MAX_BACKLOG_BYTES >> 20} MiB")))
         if response:
             self._responses.append(response.rstrip())
-            self._bytes += len(response)
-            incoming.bytes += len(response)
+            self._charge(len(response))
         if not self._missing and self._responses:
-            incoming.bytes -= self._bytes
-            self._connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+            self._charge(-self._bytes)
+            connection.outbox.put(b"[" + b",".join(self._responses) + b"]\n")
+
+    def _charge(self, size: int) -> None:
+        self._bytes += size
+        self._connection.batched += size
+        self._connection.incoming.bytes += size
 
 
 class ServerConnection(Connection):
     """A server's end of a connection.
 
+    batched: bytes of responses that wait for others of their batch.
     keeps_reader_free: no handler runs on the thread that reads.
     """
 
@@ -3235,6 +3243,7 @@ class ServerConnection(Connection):
             self._lines = self._when_there_is_room(self._lines)
             self._drain_seconds = threading.TIMEOUT_MAX  # it merely ends: answer all
         self.handler_ended = threading.Condition(self.lock)
+        self.batched = 0            # Connection.lock guards this
         self._lost: list[str] = []  # when the client had hung up, in words
 
     def sink_of_batch(self, size: int) -> Any:
@@ -7055,7 +7064,7 @@ class RequestPeer(Peer):
         whole = [self.registry.info["name"], request.method, bound]
         self._binding = json.dumps(whole, sort_keys=True)
         if token is not None:
-            state = self._verified(str(token))
+            state = self._verified(str(token), request)
             self._answers = {**self._answers, **state["answers"]}
             request.steps = state["steps"]
 
@@ -7069,13 +7078,23 @@ class RequestPeer(Peer):
         body = encode(state).hex()
         return f"{body}.{self._digest(body)}"
 
-    def _verified(self, token: str) -> Json:
-        """The state; McpError if the token is not valid, or no longer."""
+    def _verified(self, token: str, request: ServedRequest) -> Json:
+        """The state; McpError if the token is not valid, or no longer.
+
+        The request that it comes with is charged for it.
+        """
         from hmac import compare_digest
 
         body, _, digest = token.partition(".")
         if token.isascii() and compare_digest(digest, self._digest(body)):
-            state: Json = json.loads(bytes.fromhex(body))
+            line = bytes.fromhex(body)
+            cost = cost_of(line, exact=True)
+            if cost > request.connection.max_message_bytes * MAX_GROWTH:
+                raise invalid_params("requestState is too large", "requestState",
+                                     "takes too much memory")
+            with request.connection.lock:
+                request.charge(cost)
+            state: Json = json.loads(line)
             if state["until"] > time.time():
                 return state
         raise invalid_params("requestState is not valid for this request",
@@ -8693,9 +8712,10 @@ class OwnMethod(namedtuple("OwnMethod", "signature cacheable")):
 class OwnNotification(ServedRequest):
     """A notification, in place of a request: it has no id, and never an answer."""
 
-    def __init__(self, connection: ServerConnection, method: str, params: Json) -> None:
+    def __init__(self, connection: ServerConnection, method: str, params: Json,
+                 size: int) -> None:
         message = {"id": None, "method": method, "params": params}
-        super().__init__(connection, message, connection.outbox, 0, False)
+        super().__init__(connection, message, connection.outbox, size, False)
         self.token = None  # its progress is of no request
 
     def queue(self, method: str, params: Json, progress: float = INFINITE) -> None:
@@ -8747,10 +8767,9 @@ class MoreSession(BaseServerSession):
         callbacks = self.connection.callbacks
         if callbacks.bytes > MAX_BACKLOG_BYTES:
             return  # too many wait
-        request = OwnNotification(self.connection, method, params)
+        request = OwnNotification(self.connection, method, params, size)
         try:
-            callbacks.submit(partial(request.handle, own.signature),
-                             size + REQUEST_COST)
+            callbacks.submit(partial(request.handle, own.signature), request.cost)
         except RuntimeError:  # no thread can be started for it
             log_exception("mcp_min: a notification was dropped")
 
@@ -8837,7 +8856,7 @@ class MoreServer(BaseServer):
 @handles("resources/subscribe", "resources/unsubscribe")
 def handle_subscribe(request: ServedRequest, params: Json) -> Json:
     uri = require_type(params.get("uri"), str, "uri")
-    key, cost = (UPDATED, uri), len(uri) + REQUEST_COST
+    key, cost = (UPDATED, uri), sys.getsizeof(uri) + REQUEST_COST
     subscriptions = request.peer.subscriptions
     incoming = request.connection.incoming
     wanted = request.method == "resources/subscribe"
@@ -8978,6 +8997,9 @@ def awaited(method: Callable[Concatenate[Context, P], T],
     return method  # type: ignore[return-value]
 
 
+READER_COST = 16 << 10  # bytes: what a thread that reads a resource is charged
+
+
 class AsyncContext(BaseContext["Awaitable[None]"]):
     """The context of an `async def` handler.
 
@@ -9052,8 +9074,23 @@ class AsyncContext(BaseContext["Awaitable[None]"]):
 
     async def read_resource(self, uri: str) -> list[ResourceContents]:
         """See Context.read_resource; on a thread, because a resource may block."""
+        request, connection = self._request, self._session.connection
+
+        def charge(size: int) -> None:
+            with connection.lock:
+                connection.incoming.bytes += size
+
+        def read() -> list[Any]:
+            # It may go on when the request was cancelled, and is released.
+            cost = request.cost + READER_COST
+            charge(cost)
+            try:
+                return self._session.read(request, uri)
+            finally:
+                charge(-cost)
+
         try:
-            return await on_thread(partial(self._session.read, self._request, uri))
+            return await on_thread(read)
         except Unwind as unwind:
             self._unwound = unwind.outcome
             raise
@@ -9418,11 +9455,13 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
     """Let the host run a handler on a thread of its choice, and wait for it."""
     if getattr(host_thread, "active", False):
         return run()  # it is there
-    inbox = Inbox()
-    claimed = threading.Lock()  # by the job, or by a cancellation that came before it
+    inbox, connection = Inbox(), request.connection
+    waiting = [(run, request)]  # until the job takes it, or a cancellation before
 
     def job() -> None:
-        if not claimed.acquire(blocking=False):
+        try:
+            run, request = waiting.pop()
+        except IndexError:
             return  # it was cancelled, or the host calls this again
         request.begin()
         pid = os.getpid()
@@ -9434,17 +9473,18 @@ def run_on_host_thread(run_handler: Handler, run: Callable[[], Any],
             os._exit(0)  # a child that the handler has forked, without the others
         stop = isinstance(outcome.error, (KeyboardInterrupt, Stopped))
         if stop:
-            request.connection.close()  # before the worker can answer
+            connection.close()  # before the worker can answer
         inbox.finish(outcome)
         if stop:
             outcome()  # it is meant for this thread, not for the handler
 
     def cancel() -> None:
-        if claimed.acquire(blocking=False):
+        with suppress(IndexError):
+            waiting.pop()  # now, because the host may keep the job for long
             inbox.finish(raise_cancelled)
 
     request.on_cancel(cancel)
-    request.connection.hand_over(request)
+    connection.hand_over(request)
     run_handler(job)
     return inbox.wait()
 

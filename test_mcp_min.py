@@ -6088,7 +6088,119 @@ class Test12Limits(unittest.TestCase):
             client.send([message(call % n) for n in range(4)])
             errors = [response["error"]["message"] for response in client.recv()
                       if "error" in response]
-            self.assertIn("The responses to this batch are over", " ".join(errors))
+            self.assertIn("The responses to open batches are over", " ".join(errors))
+
+    def test_the_responses_to_all_open_batches_are_limited_together(self):
+        """Fails (each may have as much) if they are counted for each batch."""
+        def put(batch, *response):
+            really_put(batch, *response)
+            responses.append(response)
+
+        go, responses = gate("the last of each batch"), []
+        really_put = mcp_min.Batch.put
+        server = server_of(drain_seconds=PATIENCE)
+        server.tool(lambda: "x" * 15_000, name="big")
+        server.tool(lambda: go.wait() and "", name="slow")
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 40_000), (
+                mock.patch.object(mcp_min.Batch, "put", put)), (
+                wire(server)) as client:
+            play(client, "> handshake 2025-03-26")
+            for n in range(10, 40, 10):
+                client.send([message(f"{n} call slow"), message(f"{n + 1} call big")])
+            wait_until(lambda: len(responses) == 3, "all but the last of each")
+            go.set()
+            errors = [response for _ in range(3) for response in client.recv()
+                      if "error" in response]
+            self.assertEqual(len(errors), 1)
+
+    def test_a_line_that_waited_does_not_count_as_unread(self):
+        """Fails (the connection is closed) if it does, before it is written.  Looks
+        inside."""
+        connection = mcp_min.ServerConnection(
+            mcp_min.BaseServerSession(Server("s"), io.BytesIO(), io.BytesIO()),
+            io.BytesIO(), io.BytesIO(), own_input=False, max_workers=1)
+        with mock.patch.object(mcp_min, "MAX_UNREAD_BYTES", 1000), connection.lock:
+            outbox = connection.outbox
+            for size, is_broken in ((5000, False), (900, False), (200, False),
+                                    (1, True)):
+                outbox.put(b"x" * size)
+                self.assertEqual(outbox._broken, is_broken, size)
+
+    @needs("more")
+    def test_a_notification_that_waits_is_charged_what_the_client_has_said(self):
+        """Fails (all ten are kept, with ten capabilities) if only its line is."""
+        go, heard = gate("go on"), []
+        server = server_of(drain_seconds=PATIENCE)
+        server.method("notifications/acme")(lambda: go.wait() and heard.append(1))
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 300_000), (
+                wire(server)) as client:
+            for n in range(10):
+                client.ask('%d initialize {"capabilities": {"x": "%s"}}' % (
+                    n, "x" * 100_000))
+                client.say("notifications/acme")
+            play(client, "< fence")
+            go.set()
+        self.assertLess(len(heard), 6)
+
+    @unittest.skipIf(sys.implementation.name == "pypy", "it counts no references")
+    @needs("inside")
+    def test_a_host_that_is_busy_keeps_no_call_that_was_cancelled(self):
+        """Fails (it is kept, with its arguments) if the job holds it."""
+        def requests():
+            return [one for one in gc.get_objects()
+                    if isinstance(one, mcp_min.ServedRequest) and one.params.get("host")]
+
+        jobs = queue.SimpleQueue()
+        server = server_of(drain_seconds=0, run_handler=jobs.put)
+        server.tool(lambda: "x", name="work")
+        with wire(server) as client:
+            play(client, """
+                > handshake
+                > 1 tools/call {"name": "work", "host": true}
+                """)
+            job = jobs.get(timeout=PATIENCE)
+            self.assertEqual(len(requests()), 1)
+            play(client, """
+                > notifications/cancelled {"requestId": 1}
+                < fence
+                """)
+            wait_until(lambda: not requests(), "it is freed")
+            job()  # does nothing
+
+    @needs("asyncio")
+    def test_a_resource_that_is_read_is_charged_after_its_request_was_cancelled(self):
+        """Fails (each goes on, with its arguments) if only the request is."""
+        go, reads = gate("go on"), []
+        server = server_of(drain_seconds=PATIENCE)
+        server.resource("slow://")(lambda: reads.append(1) or go.wait() and "")
+
+        @server.tool
+        async def read(text: str, ctx: AsyncContext) -> str:
+            return (await ctx.read_resource("slow://"))[0].text
+
+        with mock.patch.object(mcp_min, "MAX_BACKLOG_BYTES", 200_000), (
+                wire(server)) as client:
+            play(client, "> handshake")
+            for n in range(1, 3):
+                client.say('%d call read {"text": "%s"}' % (n, "x" * 100_000))
+                wait_until(lambda n=n: len(reads) == n, "it is read")
+                play(client, '> notifications/cancelled {"requestId": %d}   < fence' % n)
+            refused = client.ask('3 call read {"text": "x"}')
+            self.assertIn("in flight", refused["error"]["message"])
+            go.set()
+
+    @needs("stateless")
+    def test_a_state_may_not_take_more_memory_than_a_message(self):
+        """Fails (it is parsed) if it is only text, of which each bracket takes more."""
+        server = server_of(max_message_bytes=10_000)
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            ctx.once("dense", lambda: [[]] * 1200)
+            return str(ctx.elicit("?", bool).data)
+
+        with Client(server, mode="modern", elicitation_handler=lambda *_: True) as client:
+            self.assertIn("too large", str(raised(client.call_tool, "ask")))
 
     def test_a_variable_of_a_template_names_no_file_elsewhere_on_windows(self):
         """Streams, devices, and what it cuts off; see also OTHER_URIS."""

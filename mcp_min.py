@@ -8856,7 +8856,7 @@ class MoreServer(BaseServer):
 @handles("resources/subscribe", "resources/unsubscribe")
 def handle_subscribe(request: ServedRequest, params: Json) -> Json:
     uri = require_type(params.get("uri"), str, "uri")
-    key, cost = (UPDATED, uri), sys.getsizeof(uri) + REQUEST_COST
+    key, cost = (UPDATED, uri), REQUEST_COST + len(uri) * (1 if uri.isascii() else 4)
     subscriptions = request.peer.subscriptions
     incoming = request.connection.incoming
     wanted = request.method == "resources/subscribe"

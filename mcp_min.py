@@ -1832,10 +1832,10 @@ class OutgoingRequest:
 
     id: its key in the table, an int when it is sent.  label: its name in errors.
     timeout: seconds without a response or progress.  last_deadline: the time
-    (monotonic()) when it ends even if progress comes.  longest: how errors call that.
+    (monotonic()) when it ends even if progress comes; limit_name: what errors call it.
     """
 
-    longest = "max_timeout"
+    limit_name = "max_timeout"
 
     def __init__(self, connection: Connection, method: str, timeout: float = INFINITE,
                  last_deadline: float = INFINITE) -> None:
@@ -1897,7 +1897,7 @@ class OutgoingRequest:
     def timeout_error(self) -> RequestTimeout:
         reason = f"no response or progress within {self.timeout:g} s"
         if monotonic() >= self.last_deadline:
-            reason = f"no response within {self.longest}"
+            reason = f"no response within {self.limit_name}"
         return self.connection.session.timeout_error(f"{self.label}: {reason}")
 
     def withdraw(self) -> bool:
@@ -3501,7 +3501,7 @@ class AskedRequest(OutgoingRequest):
     of the answers.
     """
 
-    longest = "an hour"
+    limit_name = "an hour"
 
     def __init__(self, request: ServedRequest, method: str, timeout: float) -> None:
         super().__init__(request.connection, method, timeout,

@@ -850,8 +850,9 @@ class Test3Messages(unittest.TestCase):
         ("NaN", PING.replace(b"1", b"NaN"), PARSE_ERROR),
         ("an argument of 5,000 digits", echo_line(7, b"").replace(b'""', b"7" * 5000),
          "< 7 -32700"),
-        ("the same, the id behind the method", b'{"jsonrpc":"2.0","method":"tools/call",'
-         b'"id":7,"params":{"x":%b}}' % (b"7" * 5000), "< 7 -32700"),
+        ("the same, the id behind the method",
+         b'{"jsonrpc":"2.0","method":"tools/call","id":7,"params":{"x":%b}}' % (
+             b"7" * 5000), "< 7 -32700"),
         ("id of 5,000 digits", PING.replace(b"1", b"7" * 5000), PARSE_ERROR),
         ("deep lists", b"[" * 100000 + b"]" * 100000, PARSE_ERROR),
         ("deep objects", b'{"a":' * 100000, PARSE_ERROR),
@@ -6147,8 +6148,9 @@ class Test12Limits(unittest.TestCase):
     def test_a_host_that_is_busy_keeps_no_call_that_was_cancelled(self):
         """Fails (it is kept, with its arguments) if the job holds it."""
         def requests():
+            kind = mcp_min.ServedRequest
             return [one for one in gc.get_objects()
-                    if isinstance(one, mcp_min.ServedRequest) and one.params.get("host")]
+                    if isinstance(one, kind) and one.params.get("host")]
 
         jobs = queue.SimpleQueue()
         server = server_of(drain_seconds=0, run_handler=jobs.put)
@@ -6203,7 +6205,8 @@ class Test12Limits(unittest.TestCase):
             ctx.once("dense", lambda: [[]] * 1200)
             return str(ctx.elicit("?", bool).data)
 
-        with Client(server, mode="modern", elicitation_handler=lambda *_: True) as client:
+        with Client(server, mode="modern",
+                    elicitation_handler=lambda *_: True) as client:
             self.assertIn("too large", str(raised(client.call_tool, "ask")))
 
     def test_a_variable_of_a_template_names_no_file_elsewhere_on_windows(self):
@@ -7026,8 +7029,9 @@ class Test13Process(FakeServers, unittest.TestCase):
 
         really_popen = subprocess.Popen
         for interrupted in "mcp stderr reader", "mcp exit":
-            with mock.patch.object(subprocess, "Popen", popen), mock.patch.object(
-                    mcp_min, "start_thread", start), self.assertRaises(KeyboardInterrupt):
+            with mock.patch.object(subprocess, "Popen", popen), (
+                    mock.patch.object(mcp_min, "start_thread", start)), (
+                    self.assertRaises(KeyboardInterrupt)):
                 Client(fake(), mode="legacy", stderr=None).connect()
             with processes.pop() as child:
                 child.wait(PATIENCE)
@@ -8168,7 +8172,8 @@ class Test14Faults(FakeServers, unittest.TestCase):
         answer = collections.OrderedDict(a="x")
         client = self.fake({"elicitation_handler": lambda *_: answer})
         response = ask(client, "elicitation/create", message="?", requestedSchema=form)
-        self.assertEqual(response["result"], {"action": "accept", "content": {"a": "x"}})
+        self.assertEqual(response["result"],
+                         {"action": "accept", "content": {"a": "x"}})
 
     def test_a_batch_may_follow_the_response_to_initialize_at_once(self):
         """Fails (the ping is dropped) if it waits for the thread that connects."""

@@ -1,4 +1,28 @@
-"""mcp_min: the Model Context Protocol over stdio, both ends, in one file."""
+"""mcp_min 6.0.0: the Model Context Protocol (MCP) over stdio, both ends, in one file.
+
+Copy it into your project: it needs Python 3.9 and nothing else.  A server:
+
+    from mcp_min import Server
+    server = Server("weather", version="1.2.0")
+
+    @server.tool
+    def forecast(city: str, days: int = 3) -> str:
+        "Forecast for a city."
+        return f"{city}: sun for {days} days"
+
+    server.run()
+
+A client, which blocks and may be used from any thread:
+
+    from mcp_min import Client
+    with Client(["python3", "weather.py"]) as client:
+        print(client.call_tool("forecast", {"city": "Oslo"}).text)
+
+It speaks the revisions 2024-11-05 to 2025-11-25, modelcontextprotocol.io/specification.
+A section names only what stands above it: 1 to 7 are for both ends, 8 to 11 the server,
+12 and 13 the client, 14 the command line (`mcp_min.py demo` shows a session); section 4
+begins with the invariants.  Licence: MIT, at the end.
+"""
 from __future__ import annotations
 
 import binascii
@@ -17,19 +41,18 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, lru_cache, partial, partialmethod
 from itertools import chain, count, islice, repeat
 from queue import Empty, SimpleQueue
-from time import localtime, monotonic, sleep, strftime, time
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 __version__ = "6.0.0"
-__all__ = [  # noqa: RUF022
-    "Server", "Context", "AsyncContext", "Field", "stdio_server", "Client", "Elicited",
-    "validate", "Text", "Image", "Audio", "ResourceLink", "EmbeddedResource", "Message",
-    "ResourceContents", "ToolResult", "Error", "McpError", "ToolError", "RequestTimeout",
-    "ConnectionClosed", "SchemaError", "Cancelled",
-]
+__all__ = [
+    "Audio", "Cancelled", "Client", "ConnectionClosed", "Context", "Elicited",
+    "EmbeddedResource", "Error", "Field", "Image", "McpError", "Message",
+    "RequestTimeout", "ResourceContents", "ResourceLink", "SchemaError", "Server",
+    "Text", "ToolError", "ToolResult", "stdio_server", "validate"]
 
 Json = dict[str, Any]      # a JSON object
 Id = Union[int, str]       # of a request, or a progress token
@@ -41,49 +64,34 @@ Seconds = Optional[float]  # None: for ever
 
 
 # -- 1. The specification in tables ----------------------------------------------------
-# What the five revisions say, as data.  No other section compares a revision, and none
-# but 8 (and the client's negotiation) knows that there are two eras.
+# What the four revisions say, as data.  No other section compares a revision.
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
-MODERN = ["2026-07-28"]  # no handshake: each request says who asks
-BOTH = LEGACY + MODERN
 WITH_BATCHES = ["2024-11-05", "2025-03-26"]  # an array gets an array of responses
-TELLS_MODEL = ["2025-11-25", "2026-07-28"]   # of bad arguments of a tool, in a result
+TELLS_MODEL = ["2025-11-25"]  # of bad arguments of a tool, in a result
 
 
 class Method(NamedTuple):
     """A request that a client may send."""
-
-    handler: str                # a method of ServerSession
-    capability: str = ""        # what a server with this method declares; "a.b": b of a
-    list_key: str = ""          # of the list in its result, which comes in pages
-    revisions: list[str] = BOTH
-    is_cacheable: bool = False  # its result says for how long it holds
-    may_ask: bool = False       # its handler may ask the user or the model
-    is_quick: bool = False      # the thread that reads answers it at once, in order
+    handler: str           # a method of ServerSession
+    capability: str = ""   # what a server with this method declares; "a.b": b of a
+    list_key: str = ""     # of the list in its result, which comes in pages
+    is_quick: bool = False  # the thread that reads answers it at once, in order
 
 
 METHODS = {
-    "initialize": Method("initialize", revisions=LEGACY, is_quick=True),
-    "ping": Method("ping", revisions=LEGACY, is_quick=True),
-    "server/discover": Method(
-        "discover", revisions=MODERN, is_cacheable=True, is_quick=True),
-    "logging/setLevel": Method(
-        "set_level", "logging", revisions=LEGACY, is_quick=True),
-    "tools/list": Method("list_page", "tools", "tools", is_cacheable=True),
-    "tools/call": Method("call_tool", "tools", may_ask=True),
-    "resources/list": Method("list_page", "resources", "resources", is_cacheable=True),
-    "resources/templates/list": Method(
-        "list_page", "resources", "resourceTemplates", is_cacheable=True),
-    "resources/read": Method(
-        "read_resource", "resources", is_cacheable=True, may_ask=True),
-    "resources/subscribe": Method(
-        "subscribe", "resources.subscribe", revisions=LEGACY, is_quick=True),
-    "resources/unsubscribe": Method(
-        "unsubscribe", "resources.subscribe", revisions=LEGACY, is_quick=True),
-    "subscriptions/listen": Method("listen", revisions=MODERN, is_quick=True),
-    "prompts/list": Method("list_page", "prompts", "prompts", is_cacheable=True),
-    "prompts/get": Method("get_prompt", "prompts", may_ask=True),
+    "initialize": Method("initialize", is_quick=True),
+    "ping": Method("ping", is_quick=True),
+    "logging/setLevel": Method("set_level", "logging", is_quick=True),
+    "tools/list": Method("list_page", "tools", "tools"),
+    "tools/call": Method("call_tool", "tools"),
+    "resources/list": Method("list_page", "resources", "resources"),
+    "resources/templates/list": Method("list_page", "resources", "resourceTemplates"),
+    "resources/read": Method("read_resource", "resources"),
+    "resources/subscribe": Method("subscribe", "resources.subscribe", "", True),
+    "resources/unsubscribe": Method("unsubscribe", "resources.subscribe", "", True),
+    "prompts/list": Method("list_page", "prompts", "prompts"),
+    "prompts/get": Method("get_prompt", "prompts"),
     "completion/complete": Method("complete", "completions"),
 }
 # What a server may ask, and the capability of a client that answers.
@@ -108,9 +116,7 @@ INVALID_REQUEST = -32600         # JSON is no message, or its id is taken
 METHOD_NOT_FOUND = -32601        # there is no such method, or not in this era
 INVALID_PARAMS = -32602          # params do not fit, or name what does not exist
 INTERNAL_ERROR = -32603          # a handler failed, or its result is no JSON
-RESOURCE_NOT_FOUND = -32002      # up to 2025-11-25; later INVALID_PARAMS
-MISSING_CAPABILITY = -32021      # 2026-07-28: the client does not declare what is asked
-UNSUPPORTED_VERSION = -32022     # 2026-07-28: a revision that we do not speak
+RESOURCE_NOT_FOUND = -32002      # a URI that nobody serves
 
 # Limits.  The peer started us, or we started it: so they are few.
 MAX_MESSAGE_BYTES = 16 << 20     # of a line
@@ -119,10 +125,7 @@ MAX_REQUESTS = 1000              # of the peer, in flight
 MAX_BACKLOG = 64 << 20           # bytes that wait for a peer that does not read
 MAX_COMPLETIONS = 100            # values, by the specification
 MAX_PROBLEMS = 20                # of one value
-MAX_ROUNDS = 16                  # of questions to one call
-MAX_STATE_AGE = 900              # seconds from a question to its answer, 2026-07-28
 DRAIN_SECONDS = 1.5              # for what is in flight at the end of input
-PROBE_SECONDS = 5.0              # a server that says nothing to the probe is legacy
 PATIENCE = 2.0                   # seconds, for each step of ending a process
 
 
@@ -195,10 +198,6 @@ class Cancelled(BaseException):
     """The request was cancelled: let it pass, or clean up and raise it again."""
 
 
-class Unwind(BaseException):
-    """Ends a handler from within a question; its argument is the result so far."""
-
-
 class Oversized(McpError):
     """A line that is not parsed: it is too long, or too deep."""
 
@@ -245,7 +244,6 @@ def printable(text: str) -> str:
 def wait_for_room(stream: Any, seconds: Seconds, to_read: bool = False) -> bool:
     """Wait until a stream takes (or has) bytes; False: not in time."""
     import select
-
     try:
         poll = select.poll()
         poll.register(stream, select.POLLIN if to_read else select.POLLOUT)
@@ -263,7 +261,6 @@ def warn(text: str) -> None:
 
 def log_exception(what: str, error: BaseException) -> None:
     import traceback
-
     lines = traceback.format_exception(type(error), error, error.__traceback__)
     warn(f"mcp_min: {what}\n{''.join(lines).rstrip()}")
 
@@ -366,7 +363,8 @@ def outcome_of(message: Json) -> Json | McpError:
     code, text = as_dict(error).get("code"), as_dict(error).get("message")
     if result is None and type(code) is int and type(text) is str:
         return McpError(code, text, as_dict(error).get("data"))
-    return McpError(INTERNAL_ERROR, f"The response is malformed: {show(message)}")
+    text = "The response has not either a result or an error"
+    return McpError(INTERNAL_ERROR, f"{text}, as it must: {show(message)}")
 
 
 def notification(method: str, params: Json) -> Line:
@@ -409,7 +407,7 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #    by its one-shot lock `_decided`: answer and cancellation race for it.  So the two
 #    tables need no lock.
 # 2. All lines go through one queue, each with a check that runs under `_writing` when
-#    its turn comes.  `write` waits for that (a handler: a slow peer holds it up), `post`
+#    its turn comes.  `write` waits for that (handlers: a slow peer holds them); `post`
 #    leaves it to the writer thread (who must not wait: the reader, who has a deadline
 #    or an event loop).  What is said about a request of the peer counts only while that
 #    is in `incoming`, and its response takes it out when it is written: so no progress
@@ -430,10 +428,6 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 def start_thread(name: str, run: Job) -> None:
     """Start a daemon thread; RuntimeError: the system has none left."""
     threading.Thread(target=run, name=f"mcp {name}", daemon=True).start()
-
-
-def always() -> bool:
-    return True
 
 
 class Pool:
@@ -647,7 +641,7 @@ class Batch:
         self._lines: list[Line] = []
         self._leaves: list[Test] = []
 
-    def collect(self, line: Line = b"", leave: Test = always) -> None:
+    def collect(self, line: Line = b"", leave: Test = lambda: True) -> None:
         """Take the response to a message; without a line: it has none."""
         with self._lock:
             self._missing -= 1
@@ -675,15 +669,12 @@ class Outgoing:
     def __init__(self, connection: Connection, request_id: int, method: str) -> None:
         self.connection, self.id, self.method = connection, request_id, method
         self.events: SimpleQueue[Any] = SimpleQueue()
-        self.on_end: Handler = None  # of a stream, for which nobody waits
 
     def end(self, outcome: Any) -> bool:
         """End it, unless it has ended: then False."""
         if self.connection.outgoing.pop(self.id, None) is None:
             return False
         self.events.put(outcome)
-        if self.on_end:
-            self.on_end(outcome)
         return True
 
     def cancel(self, outcome: BaseException, reason: str) -> None:
@@ -729,40 +720,6 @@ class Outgoing:
                     return None
 
 
-class Trace:
-    """Shows each line: the time, -> for what we send; with a response its method and ms.
-
-    target: "stderr", a file (0600) that is appended to, or a function of a text.
-    """
-
-    def __init__(self, target: Any) -> None:
-        self._begun: dict[Any, tuple[str, float]] = {}  # requests, by asker and id
-        self._show: Callable[[str], object] = target
-        self.close: Job = always  # there is nothing to close
-        if target == "stderr":
-            self._show = warn
-        elif not callable(target):
-            file = open(target, "a", encoding="utf-8", buffering=1,  # noqa: SIM115
-                        opener=partial(os.open, mode=0o600))
-            self._show, self.close = lambda text: file.write(f"{text}\n"), file.close
-
-    def note(self, arrow: str, line: Line) -> None:
-        message, end = {}, ""
-        with suppress(McpError):
-            message = as_dict(decode(line, MAX_MESSAGE_BYTES))
-        is_request = "method" in message
-        key = is_request == (arrow == "->"), show(message.get("id"))  # do we ask?
-        if is_request:
-            self._begun[key] = message["method"], monotonic()
-        elif key in self._begun:
-            method, begin = self._begun.pop(key)
-            end = f"  [{method}, {1000 * (monotonic() - begin):.1f} ms]"
-        now = time()
-        clock = strftime("%H:%M:%S", localtime(now)) + f"{now % 1:.3f}"[1:]
-        with suppress(Exception):  # a full disk, say
-            self._show(f"{clock} {arrow} {line.decode('utf-8', 'replace')}{end}")
-
-
 class Connection:
     """JSON-RPC over two binary streams; a server's session and a client's are one.
 
@@ -773,9 +730,9 @@ class Connection:
     request_class: Any = Incoming
     has_batches = False
 
-    def __init__(self, reader: Any, writer: Any, limit: int, trace: Any) -> None:
+    def __init__(self, reader: Any, writer: Any, limit: int, trace: Handler) -> None:
         self._writer, self._limit = writer, limit
-        self._trace = Trace(trace) if trace else None
+        self._trace = trace  # a function that gets each line, after an arrow
         self._lines = read_lines(reader, limit)
         self.incoming: dict[Id, Incoming] = {}
         self.outgoing: dict[Id, Outgoing] = {}
@@ -787,6 +744,7 @@ class Connection:
         self._ended = threading.Lock()     # taken once, by `end`
         self.why_ended: Error | None = None
         self._pid = os.getpid()
+        self.noise: deque[str] = deque(maxlen=20)  # what came and is for nobody
 
     def on_request(self, request: Any) -> None:
         """Answer it, or let somebody do so; what is raised answers it, too."""
@@ -813,7 +771,7 @@ class Connection:
         self._count(len(line))
         self._write_queue()
 
-    def post(self, line: Line, check: Test = always) -> None:
+    def post(self, line: Line, check: Test = lambda: True) -> None:
         """The same, without waiting."""
         self._queue.append((line, check))
         if self._count(len(line)) > MAX_BACKLOG + len(line):
@@ -840,7 +798,7 @@ class Connection:
         if os.getpid() != self._pid:
             return  # a child that a handler has forked: the peer is its parent's
         if self._trace:
-            self._trace.note("->", line)
+            self._trace(f"-> {line.decode()}")
         try:
             rest = memoryview(line + b"\n")
             while rest:
@@ -887,8 +845,6 @@ class Connection:
             for request in self.incoming.copy().values():
                 request.cancel()
             self._writer_thread.close()
-            if self._trace:
-                self._trace.close()
             self.on_end()
 
     # -- reading
@@ -902,7 +858,7 @@ class Connection:
         if line and not line.isspace():
             try:
                 if self._trace:
-                    self._trace.note("<-", line)
+                    self._trace(f"<- {line.decode('utf-8', 'replace')}")
                 self._act(line)
             except Exception as error:  # ours: the session goes on
                 log_exception("a message could not be handled", error)
@@ -937,6 +893,8 @@ class Connection:
             outgoing = self.outgoing.get(own_id(message.get("id")))
             if outgoing:
                 outgoing.end(outcome_of(message))
+            elif message.get("id") is None:
+                self.noise.append(show(message.get("error")))
         if batch:
             batch.collect()
 
@@ -980,7 +938,6 @@ class Connection:
 
 class Problem(NamedTuple):
     """What is wrong with a part of a value."""
-
     path: tuple[str | int, ...]
     issue: str
     types: tuple[str, ...] = ()  # that were expected, if it is that
@@ -1007,11 +964,11 @@ class BadValue(ValueError):
 
     def as_invalid_params(self, what: str) -> McpError:
         first = self.problems[0]
-        return invalid_params(f"{what}: {self}", first.field, first.issue)
+        return invalid_params(f"{what}:\n{self}", first.field, first.issue)
 
 
 def validate(value: Any, schema: Any) -> list[str]:
-    """What keeps a JSON value from fitting a schema, up to twenty lines; SchemaError."""
+    """What keeps a JSON value from fitting a schema, at most 20 lines; SchemaError."""
     return list(map(str, Schema(schema).problems(value)))
 
 
@@ -1045,7 +1002,6 @@ def canonical(value: Any) -> Any:
 def is_multiple(value: Any, step: Any) -> bool:
     """In decimal: 19.99 is a multiple of 0.01."""
     from fractions import Fraction
-
     return Fraction(repr(value)) % Fraction(repr(step)) == 0
 
 
@@ -1132,7 +1088,6 @@ class Schema:
     def _find(self, reference: str) -> Any:
         """What a `$ref` means: "#" or "#/a/pointer"."""
         from urllib.parse import unquote
-
         outer, _, pointer = reference.partition("#")
         first, *steps = unquote(pointer).split("/")
         found = self.document
@@ -1482,10 +1437,12 @@ class ToolResult(Wire):
 
 class Elicited(NamedTuple):
     """What the user said, and the content of the form."""
-
     action: str        # "accept", "decline" or "cancel"
     content: Json | None = None
     data: Any = None   # the content, as the schema's own type
+
+    def __bool__(self) -> bool:
+        return self.action == "accept"
 
 
 def to_base64(data: Any) -> str:
@@ -1559,7 +1516,6 @@ def field_names(kind: Any) -> Iterable[str] | None:
     """Of a dataclass or NamedTuple (without ClassVar and InitVar); else None."""
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses
-
         return [field.name for field in dataclasses.fields(kind)]
     return getattr(kind, "_fields", None)
 
@@ -1572,7 +1528,6 @@ def field_names(kind: Any) -> Iterable[str] | None:
 
 class Shape(NamedTuple):
     """What a hint means: a JSON Schema, and what makes its object of a JSON value."""
-
     schema: Json
     make: Handler = None  # None: the value is it
 
@@ -1628,7 +1583,6 @@ UNIONS = (Union, getattr(types, "UnionType", Union))
 
 class Reading(NamedTuple):
     """Where a hint stands: in the classes `above`, and of a result, or of arguments."""
-
     is_output: bool = False
     above: tuple[Any, ...] = ()
 
@@ -1667,7 +1621,7 @@ def class_shape(kind: Any, reading: Reading) -> Shape:
     if parts is not None:
         inner = reading._replace(above=(*reading.above, kind))
         members = Members(parts, inner)
-        return Shape(members.schema, partial(members.make_object, kind))
+        return Shape(members.schema, lambda values: kind(**members.make(values)))
     text_format = format_of(kind)
     if text_format is None:
         raise TypeError(f"the class {kind.__name__} has no JSON Schema")
@@ -1687,7 +1641,6 @@ def read_text(kind: Any, value: Any) -> Any:
 
 def read_base64(text: str) -> bytes:
     import base64
-
     return base64.b64decode(text, validate=True)
 
 
@@ -1784,7 +1737,6 @@ def described(shape: Shape, metadata: Iterable[Any]) -> Shape:
 
 class Part(NamedTuple):
     """A parameter of a function, or a field of a class."""
-
     name: str
     hint: Any
     default: Any
@@ -1810,7 +1762,6 @@ def parts_of_class(kind: Any, is_output: bool) -> list[Part] | None:
     if not hasattr(kind, "__dataclass_fields__"):
         return None
     import dataclasses
-
     none, parts = dataclasses.MISSING, []
     for field in dataclasses.fields(kind):
         part = part_of(field.name, hints[field.name], field.default)
@@ -1861,9 +1812,6 @@ class Members:
             if name in values:
                 found[name] = made(name, make, values[name])
         return found
-
-    def make_object(self, kind: Any, values: Json) -> Any:
-        return kind(**self.make(values))
 
 
 def part_shape(part: Part, reading: Reading) -> Shape:
@@ -1931,7 +1879,8 @@ class Function:
         self.fn, self.name, code = fn, function.__name__, function.__code__
         text = re.sub(r"\n\s+", "\n", function.__doc__ or "")
         self.description = text.strip() or None
-        self.is_async = bool(code.co_flags & CO_COROUTINE)
+        if code.co_flags & CO_COROUTINE:
+            raise TypeError("async def: call asyncio.run(…) in a def")
         if code.co_posonlyargcount or code.co_flags & CO_VARARGS:
             raise TypeError("arguments go by name: no *args, no parameters before /")
         if schema is None and code.co_flags & CO_VARKEYWORDS:
@@ -1973,7 +1922,6 @@ def normal_uri(uri: str, also_safe: str = "") -> str:
     The scheme in lower case; percent-encoded, but for what needs no encoding.
     """
     from urllib.parse import quote
-
     scheme, colon, rest = uri.partition(":")
     if scheme.lower() in ("http", "https") and re.fullmatch("//[^/?#]+", rest):
         rest += "/"
@@ -2019,7 +1967,6 @@ class Template:
     def match(self, normal: str) -> dict[str, str] | None:
         """The values in a URI in its normal form; None: it is another."""
         from urllib.parse import parse_qsl, unquote
-
         found = re.fullmatch(self._pattern, normal)
         if not found:
             return None
@@ -2032,25 +1979,16 @@ class Template:
         return None if any(map(self.UNSAFE.match, values.values())) else values
 
 
-# == Server ============================================================================
-
-
 # -- 8. Eras ---------------------------------------------------------------------------
-# What differs between the revisions with a handshake (legacy) and without (modern) is
-# asked of an object, which lives as long as a session, or as a request:
-#
-#                             Legacy                      Modern
-#   how a result is dressed   as it is                    resultType, serverInfo …
-#   how the client is asked   a request; the thread waits the handler ends, and runs
-#                                                         again with the answers
-#   who is told of changes    who has subscribed          a stream that asked for it
+# What a session decides is asked of an object, `era`: how the client is asked, which
+# log messages it hears, of what it is told.  Handlers never know.
 
 
 class Serving(Incoming):
     """A request of a client, or a notification: what its contexts share."""
 
     connection: ServerSession
-    era: Legacy | Modern
+    era: Legacy
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -2058,22 +1996,9 @@ class Serving(Incoming):
         self.token = valid_id(self.meta.get("progressToken"))
         self.steps: Json = {}  # the results of `once`
 
-    def tagged(self, params: Json) -> Json:
-        """What a stream says carries its id."""
-        return with_meta(params, {f"{META}subscriptionId": self.id})
-
 
 def unknown_method(method: str) -> McpError:
     return McpError(METHOD_NOT_FOUND, f"Unknown method {method}", {"method": method})
-
-
-def check_without_handshake(method: str) -> None:
-    """McpError: nobody has said who asks, and the method needs that."""
-    if method == "server/discover":
-        keys = f"{META}protocolVersion and {META}clientCapabilities"
-        raise invalid_params(f"{method} needs {keys} in _meta", "_meta")
-    if method not in ("initialize", "ping"):
-        raise McpError(INVALID_REQUEST, f"{method}: send `initialize` first")
 
 
 LIST_CHANGED = {kind: f"notifications/{kind}/list_changed"
@@ -2082,9 +2007,6 @@ LIST_CHANGED = {kind: f"notifications/{kind}/list_changed"
 
 class Legacy:
     """A session with a handshake."""
-
-    not_found = RESOURCE_NOT_FOUND
-    lacks_capability = INVALID_REQUEST
 
     def __init__(self) -> None:
         self.date = ""  # the revision, once there was `initialize`
@@ -2100,9 +2022,6 @@ class Legacy:
         self.client_info = require(params, "clientInfo", dict, {})
         self.date = asked if asked in LEGACY else LEGACY[-1]
         self.topics.update(LIST_CHANGED.values())
-
-    def dress(self, row: Method, result: Json, info: Json) -> Json:
-        return result
 
     def ask(self, request: Serving, questions: Json, timeout: Seconds) -> Json:
         """The client's answers to these requests, by their keys."""
@@ -2127,108 +2046,13 @@ class Legacy:
             withdraw()  # those that were not waited for
 
 
-class Modern:
-    """A request that says itself who asks; see basic/patterns/mrtr for its questions.
-
-    Questions end its handler.  The client sends the request again, with the answers and
-    with `requestState`: earlier answers, the results of `once`, and which question each
-    key was for.  That is signed, not encrypted, and bound to the request.
-    """
-
-    not_found = INVALID_PARAMS
-    lacks_capability = MISSING_CAPABILITY
-
-    def __init__(self, request: Serving) -> None:
-        meta, self._request = request.meta, request
-        self.date = require(meta, f"{META}protocolVersion", str)
-        if self.date not in MODERN:
-            raise McpError(UNSUPPORTED_VERSION, f"Unsupported revision {self.date}",
-                           {"supported": MODERN, "requested": self.date})
-        self.client_capabilities = require(meta, f"{META}clientCapabilities", dict)
-        self.client_info = require(meta, f"{META}clientInfo", dict, {})
-        self.log_level = meta.get(f"{META}logLevel")
-        if self.log_level not in (None, *LEVELS):
-            raise invalid_params(f"Unknown log level {show(self.log_level)}", "_meta")
-        self.topics: set[str] = set()     # of a stream; see Legacy
-        self._asked: dict[str, int] = {}  # how often each question was asked in this run
-        self._answers: Json = {}          # by the digest of the question
-        # By key: what came without a state.
-        self._fresh = dict(require(request.params, "inputResponses", dict, {}))
-        if request.params.get("requestState") is not None:
-            self._restore(require(request.params, "requestState", str))
-
-    def _restore(self, sealed: str) -> None:
-        """McpError: the state is not ours, or for another request, or too old."""
-        import hmac
-
-        signature, _, payload = sealed.partition(" ")
-        expected = self._signature(payload).encode()
-        state: Json = {"until": 0}
-        if hmac.compare_digest(expected, signature.encode("utf-8", "replace")):
-            state = json.loads(payload)
-        if state["until"] < time():
-            raise invalid_params(
-                "requestState is altered, expired or foreign", "requestState")
-        self._request.steps = state["steps"]
-        self._answers = state["answers"]
-        for key, digest in state["asked"].items():
-            if key in self._fresh:
-                self._answers[digest] = self._fresh[key]
-        self._fresh = {}
-
-    def _signature(self, text: str) -> str:
-        """Bound to the server, the method, what it names and its arguments."""
-        import hmac
-
-        request, server = self._request, self._request.connection.server
-        named = [request.params.get(name) for name in ("name", "uri", "arguments")]
-        bound = encode([server.info["name"], request.method, text, *named])
-        return hmac.new(server.state_secret, bound, "sha256").hexdigest()
-
-    def dress(self, row: Method, result: Json, info: Json) -> Json:
-        result = {"resultType": "complete", **with_meta(result, {f"{META}serverInfo": info})}
-        if row.is_cacheable and result["resultType"] == "complete":
-            result.update(ttlMs=0, cacheScope="private")
-        return result
-
-    def ask(self, request: Serving, questions: Json, timeout: Seconds) -> Json:
-        """The answers, if all came; else Unwind."""
-        answers, missing, asked = {}, {}, {}
-        for key, question in questions.items():
-            # A question is told apart by its key and text: when the handler runs again
-            # and takes another path, no answer may serve for what was not asked.
-            text = f"{key} {to_json(question)}"
-            self._asked[text] = self._asked.get(text, 0) + 1
-            digest = self._signature(f"{self._asked[text]} {text}")
-            name = key or f"{question['method']}-{digest[:8]}"
-            if name in self._fresh:
-                self._answers[digest] = self._fresh.pop(name)
-            if digest in self._answers:
-                answers[key] = self._answers[digest]
-            else:
-                missing[name], asked[name] = question, digest
-        if missing:
-            state = to_json({"until": time() + MAX_STATE_AGE, "answers": self._answers,
-                             "asked": asked, "steps": request.steps})
-            raise Unwind({"resultType": "input_required", "inputRequests": missing,
-                          "requestState": f"{self._signature(state)} {state}"})
-        return answers
-
-
 # -- 9. Context ------------------------------------------------------------------------
 # What a handler can do with the request that it serves.
 
 
-class Done:
-    """What a method returns that is done: an `async def` handler may await it."""
-
-    def __await__(self) -> Iterator[None]:
-        return iter(())
-
-
 class Context:
-    """A parameter with this hint gets one.  Once the request is cancelled, or the client
-    has hung up, all methods raise Cancelled, which should be let pass.
+    """A parameter with this hint gets one.  Once the request is cancelled, or the
+    client has hung up, all methods raise Cancelled, which should be let pass.
     """
 
     is_context = True
@@ -2259,7 +2083,6 @@ class Context:
         """Send a notification, unless the request was answered."""
         self.check_cancelled()
         self._request.notify(method, params or {})
-        return Done()
 
     def report_progress(self, progress: float, total: float | None = None,
                         message: str | None = None) -> Any:
@@ -2269,16 +2092,15 @@ class Context:
             self._request.report_progress({
                 "progressToken": self._request.token, "progress": progress,
                 **fields(total=total, message=message)})
-        return Done()
 
     def track(self, items: Iterable[Any], total: float | None = None) -> Iterator[Any]:
         """Yield the items, and report progress after each."""
         if total is None and isinstance(items, abc.Sized):
             total = len(items)
-        for count, item in enumerate(items, 1):
+        for done, item in enumerate(items, 1):
             self.check_cancelled()
             yield item
-            self.report_progress(count, total)
+            self.report_progress(done, total)
 
     def log(self, level: str, data: Any, logger_name: str | None = None) -> Any:
         """Send a log message: any JSON, with a level from "debug" to "emergency"."""
@@ -2286,8 +2108,8 @@ class Context:
         rank, least = LEVELS.index(level), self._request.era.log_level
         if least and rank >= LEVELS.index(least):
             params = fields(level=level, logger=logger_name)
-            self._request.notify("notifications/message", {**params, "data": plain(data)})
-        return Done()
+            params["data"] = plain(data)
+            self._request.notify("notifications/message", params)
 
     debug, info, notice, warning, error, critical, alert, emergency = map(
         partial(partialmethod, log), LEVELS)
@@ -2309,7 +2131,7 @@ class Context:
         """Ask the user to fill in a form.
 
         schema: bool, int, float, str, a list of texts (a choice), a dataclass or
-        TypedDict of these, or a JSON Schema.  key: see `ask`.  timeout: up to 2025-11-25.
+        TypedDict of these, or a JSON Schema.  timeout: seconds.
         McpError: the client cannot do that, or its answer does not fit.
         """
         make = None
@@ -2345,7 +2167,7 @@ class Context:
                timeout: Seconds = 600, **params: Any) -> Sampled:
         """Ask the client's model: a text, a Message, or a list of these.
 
-        params: system_prompt, temperature, stop_sequences, model_preferences, tools, …
+        params: system_prompt, temperature, stop_sequences, model_preferences …
         """
         params = fields(messages=messages_of(messages), max_tokens=max_tokens, **params)
         return Sampled(self._ask_one("sampling/createMessage", key, timeout, **params))
@@ -2382,11 +2204,12 @@ class Context:
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """The contents of a resource of this server."""
         self.check_cancelled()
-        return list(map(ResourceContents.of, self._session.contents(uri, self._request)))
+        contents = self._session.contents(uri, self._request)
+        return list(map(ResourceContents.of, contents))
 
 
 class Sampled(Wire):
-    """The model's answer: role, content, model, stop_reason; text: of its text blocks."""
+    """The model's answer: role, content, model, stop_reason; text of its blocks."""
 
     @property
     def text(self) -> str:
@@ -2398,7 +2221,7 @@ def messages_of(messages: Any) -> list[Any]:
             for one in as_list(messages)]
 
 
-def check_declared(era: Legacy | Modern, question: Json) -> None:
+def check_declared(era: Legacy, question: Json) -> None:
     """McpError: the client does not declare what it is asked for."""
     capability, params = QUESTIONS[question["method"]], question["params"]
     member = "tools" if params.get("tools") is not None else ""
@@ -2408,9 +2231,7 @@ def check_declared(era: Legacy | Modern, question: Json) -> None:
             return  # as it was declared before there were URLs
     name = f"{capability}.{member}" if member else capability
     if not declares(era.client_capabilities, name):
-        raise McpError(
-            era.lacks_capability, f"The client does not declare {name}",
-            {"requiredCapabilities": {capability: {member: {}} if member else {}}})
+        raise McpError(INVALID_REQUEST, f"The client does not declare {name}")
 
 
 ANSWERS: Json = {  # what an answer has, and of which type
@@ -2435,89 +2256,6 @@ def check_answer(question: Json, answer: Any) -> None:
         raise BadValue(problems).as_invalid_params(MISFIT)
 
 
-def on_thread(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of Context as a coroutine function: a thread waits for the client."""
-
-    async def run(self: AsyncContext, *arguments: Any, **options: Any) -> Any:
-        # An inner request, so that this wait alone can be given up.
-        outer = self._request
-        inner = Serving(outer.connection, None, outer.method, outer.params)
-        inner.era, inner.steps = outer.era, outer.steps
-        outer.on_cancel(inner.cancel)
-        call = partial(method, Context(inner), *arguments, **options)
-        try:
-            return await outer.connection.server.loop.on_thread(call)
-        finally:
-            inner.cancel()
-            outer.forget(inner.cancel)
-
-    return run
-
-
-class AsyncContext(Context):
-    """A Context for `async def` handlers: what asks or waits is awaited; all else may be."""
-
-    if not TYPE_CHECKING:  # else it would be no Context
-        elicit, elicit_url = on_thread(Context.elicit), on_thread(Context.elicit_url)
-        sample, list_roots = on_thread(Context.sample), on_thread(Context.list_roots)
-        ask, ping, wait = map(on_thread, (Context.ask, Context.ping, Context.wait))
-        read_resource = on_thread(Context.read_resource)
-
-        async def once(self, key: str, fn: Callable[[], Any]) -> Any:
-            value = super().once(key, fn) if key in self._request.steps else fn()
-            value = await value if hasattr(value, "__await__") else value
-            return super().once(key, lambda: value)
-
-
-class EventLoop:
-    """One event loop for all `async def` handlers, on a thread of its own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards the start and the end
-        self._loop: Any = None
-        self._pool = Pool("asking", MAX_REQUESTS)
-
-    def run(self, coroutine: Any, request: Serving) -> Any:
-        """Wait for a coroutine; if the request is cancelled, so is its task."""
-        import asyncio
-
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                start_thread("event loop", partial(self._work, self._loop))
-        return result_of(
-            asyncio.run_coroutine_threadsafe(coroutine, self._loop), request)
-
-    def _work(self, loop: Any) -> None:
-        import asyncio
-
-        asyncio.set_event_loop(loop)
-        while not loop.is_closed():
-            with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
-                loop.run_forever()
-                tasks = asyncio.all_tasks(loop)
-                for task in tasks:
-                    task.cancel()
-                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-                loop.run_until_complete(loop.shutdown_asyncgens())
-                loop.close()
-
-    async def on_thread(self, call: Job) -> Any:
-        import asyncio
-        from concurrent.futures import Future
-
-        future: Future[Any] = Future()
-        self._pool.submit(partial(fulfil, future, call))
-        return await asyncio.wrap_future(future)
-
-    def close(self) -> None:
-        """End the loop, with its tasks; another call starts a new one."""
-        with self._lock:
-            loop, self._loop = self._loop, None
-        if loop:
-            loop.call_soon_threadsafe(loop.stop)
-
-
 class Stopped(SystemExit):
     """Raised by SIGTERM and Ctrl-C while a server runs, with the exit status."""
 
@@ -2536,19 +2274,6 @@ def fulfil(future: Future[Any], call: Job) -> None:
         settle()
 
 
-def result_of(future: Future[Any], request: Serving) -> Any:
-    """Wait for a Future; if the request is cancelled, so is that."""
-    from concurrent.futures import CancelledError
-
-    request.on_cancel(future.cancel)
-    try:
-        return future.result()
-    except CancelledError:
-        raise Cancelled from None
-    finally:
-        request.forget(future.cancel)
-
-
 # -- 10. stdin and stdout --------------------------------------------------------------
 # A stray print, a C library or a child that writes to fd 1 would spoil the wire, and a
 # child that reads fd 0 would eat it.  So a server reads and writes private duplicates;
@@ -2560,7 +2285,6 @@ def result_of(future: Future[Any], request: Serving) -> Any:
 def stop_at_signals() -> Iterator[None]:
     """While a server runs, SIGTERM ends it with status 143, Ctrl-C with 130."""
     import signal
-
     def stop(number: int, frame: object) -> None:
         raise Stopped(128 + number)
 
@@ -2568,7 +2292,7 @@ def stop_at_signals() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             handler = signal.getsignal(number)
-            if handler in (signal.SIG_DFL, signal.default_int_handler):  # not the host's
+            if handler in (signal.SIG_DFL, signal.default_int_handler):  # not a host's
                 before[number] = handler
                 signal.signal(number, stop)
     try:
@@ -2579,9 +2303,8 @@ def stop_at_signals() -> Iterator[None]:
 
 
 def is_file(stream: Any) -> bool:
-    """Does its end mean that all was asked, rather than that nobody listens any more?"""
+    """Does its end mean that all was asked, rather than that nobody listens?"""
     import stat
-
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except (AttributeError, OSError, ValueError):  # without a descriptor: a BytesIO
@@ -2600,7 +2323,7 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
     RuntimeError: this process serves there already.  OSError: one of them is closed.
     """
     if not stdio_is_taken.acquire(blocking=False):
-        raise RuntimeError("stdin and stdout are served already; put server.run() under "
+        raise RuntimeError("stdin and stdout are served already: put server.run() in "
                            "`if __name__ == '__main__':`")
     try:
         # If fd 2 is closed, this is it: no duplicate below may become stderr.
@@ -2625,7 +2348,7 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
 
 
 def flush_stdout() -> None:
-    with suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
+    with suppress(AttributeError, OSError, ValueError):  # there is none, or closed
         sys.stdout.flush()
 
 
@@ -2767,8 +2490,8 @@ class Server:
     client.  threaded=False: handlers run on the thread that called `run`; run_handler:
     a function that gets a job without arguments for each, to be called on the thread of
     the host.  mask_errors: clients do not see what an unexpected exception says.
-    capabilities: declared beside those of what is registered.  state_secret: at least 16
-    bytes, for servers that take turns in 2026-07-28.  trace: see Trace.
+    capabilities: declared beside those of what is registered.  trace: a
+    function that gets each line as text.
 
     Handlers run on several threads; any method may be called from any thread.
     """
@@ -2778,16 +2501,12 @@ class Server:
                  max_workers: int = 64, max_message_bytes: int = MAX_MESSAGE_BYTES,
                  lifespan: Handler = None, threaded: bool = True,
                  run_handler: Handler = None, mask_errors: bool = False,
-                 capabilities: Json | None = None, state_secret: bytes | None = None,
-                 trace: Any = None) -> None:
-        if state_secret is not None and len(state_secret) < 16:
-            raise ValueError("state_secret needs 16 bytes or more")
+                 capabilities: Json | None = None, trace: Handler = None) -> None:
         self.info = fields(name=name, version=version, title=title)
         self.instructions, self.page_size = instructions, page_size
         self.max_workers, self.max_message_bytes = max_workers, max_message_bytes
         self.lifespan, self.mask_errors = lifespan, mask_errors
         self.threaded, self.run_handler, self.trace = threaded, run_handler, trace
-        self.state_secret = state_secret or os.urandom(32)
         self._more_capabilities = capabilities or {}
         # What is registered, by its name or its URI in normal form.
         self.entries: dict[str, dict[str, Any]] = {
@@ -2795,7 +2514,6 @@ class Server:
         self._declared: Json = {"logging": {}}  # what ever was: clients may know of it
         self.completions: dict[tuple[str, str], Function] = {}
         self.methods: dict[str, Function] = {}
-        self.loop = EventLoop()
         self._sessions: set[ServerSession] = set()
 
     def tool(self, fn: Any = None, **options: Any) -> Any:
@@ -2874,13 +2592,6 @@ class Server:
         """Tell the clients that have subscribed to a resource that it has changed."""
         self._tell("notifications/resources/updated", {"uri": uri})
 
-    def listen(self, path: Any) -> Listener:
-        """Serve inside a running application, to those whom `connect PATH` connects.
-
-        path: of a file, 0600, with the port and a secret.  The result has `close()`.
-        """
-        return Listener(self, path)
-
     def _tell(self, method: str, params: Json) -> None:
         for session in self._sessions.copy():
             session.tell(method, params)
@@ -2898,7 +2609,6 @@ class Server:
         On the main thread SIGTERM and Ctrl-C end it: SystemExit with 143 or 130.
         RuntimeError: this process serves there already.
         """
-        self.trace = self.trace or os.environ.get("MCP_MIN_TRACE")
         with stop_at_signals(), stdio_server() as (reader, writer):
             self.serve(reader, writer)
 
@@ -2916,8 +2626,6 @@ class Server:
         finally:
             self._sessions.discard(session)
             session.close()
-            if not self._sessions:
-                self.loop.close()
 
 
 OWN_METHOD = Method("call_own")  # any that is not the protocol's
@@ -2955,14 +2663,13 @@ class ServerSession(Connection):
             pass
         for question in self.outgoing.copy().values():
             question.end(Cancelled())  # nobody will answer
-        for stream in self._streams():
-            self._respond(OWN_METHOD, stream, stream.tagged({}))
-        end = monotonic() + (threading.TIMEOUT_MAX if self._reads_file else DRAIN_SECONDS)
+        seconds = threading.TIMEOUT_MAX if self._reads_file else DRAIN_SECONDS
+        end = monotonic() + seconds
         while monotonic() < end and (self.is_busy() or self._notices.is_busy()):
             self._run_job(0.005)
 
     def _run_job(self, seconds: float) -> bool:
-        """Run a job of this thread; False: none came in time, or the input has ended."""
+        """Run a job of this thread; False: none came in time, or the input ended."""
         try:
             job = self._jobs.get(timeout=seconds)
         except Empty:
@@ -2983,8 +2690,8 @@ class ServerSession(Connection):
 
     # -- messages
 
-    def on_refused(self, line: Line, error: McpError, request_id: Any, put: Any) -> None:
-        put(encode({"jsonrpc": "2.0", "id": request_id, "error": error.to_json()}))
+    def on_refused(self, line: Line, error: McpError, found_id: Any, put: Any) -> None:
+        put(encode({"jsonrpc": "2.0", "id": found_id, "error": error.to_json()}))
 
     def on_notification(self, method: str, params: Json) -> None:
         if method in self.server.methods:
@@ -2993,30 +2700,24 @@ class ServerSession(Connection):
             self._notices.submit(partial(self._handle, OWN_METHOD, request))
 
     def on_request(self, request: Serving) -> None:
-        is_modern = f"{META}protocolVersion" in request.meta
-        request.era = Modern(request) if is_modern else self.legacy
-        row, date = METHODS.get(request.method, OWN_METHOD), request.era.date
-        if not date:
-            check_without_handshake(request.method)
-        elif date not in row.revisions or not self._has(row):
+        request.era, row = self.legacy, METHODS.get(request.method, OWN_METHOD)
+        if not self.legacy.date and request.method not in ("initialize", "ping"):
+            if request.method == "server/discover":
+                keys = f"{META}protocolVersion and {META}clientCapabilities"
+                raise invalid_params(f"server/discover needs {keys} in _meta", "_meta")
+            raise McpError(INVALID_REQUEST, f"{request.method} before `initialize`")
+        if row.capability and not declares(
+                self.server.capabilities(), row.capability):
             raise unknown_method(request.method)
         if row.is_quick:
-            result = getattr(self, row.handler)(request)
-            if result is not None:
-                self._respond(row, request, result)
+            request.respond(getattr(self, row.handler)(request))
         elif len(self.incoming) > MAX_REQUESTS and not self._reads_file:
-            raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests are in flight")
+            raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests in flight")
         else:
             job = partial(self._handle, row, request)
             request.put = request.put if request.batch else self.write
             if request.batch or not (self._has_turns and self._turns.run_here(job)):
                 self._pool.submit(job)
-
-    def _has(self, row: Method) -> bool:
-        return not row.capability or declares(self.server.capabilities(), row.capability)
-
-    def _respond(self, row: Method, request: Serving, result: Json) -> None:
-        request.respond(request.era.dress(row, result, self.server.info))
 
     def _handle(self, row: Method, request: Serving) -> None:
         """Run the handler of a request, and respond."""
@@ -3031,92 +2732,60 @@ class ServerSession(Connection):
             code = getattr(error, "code", 0)  # of sys.exit
             os._exit(code if isinstance(code, int) else 1)
         if error is None:
-            self._respond(row, request, result)
+            request.respond(result)
         else:
             self._fail(row, request, error)
 
     def _fail(self, row: Method, request: Serving, error: BaseException) -> None:
         """The response for what a handler raised: the one place for that."""
-        unwind = leaf_of(error, Unwind)
         is_tool = row.handler == "call_tool"
-        if unwind:
-            self._respond(row, request, unwind.args[0])
-        elif isinstance(error, McpError):
+        if isinstance(error, McpError):
             request.fail(error)
         elif isinstance(error, Cancelled):
             request.fail(McpError(INTERNAL_ERROR, "Cancelled"))
         elif isinstance(error, ToolError) and is_tool:
-            self._respond(row, request, ToolResult(str(error), is_error=True))
+            request.respond(ToolResult(str(error), is_error=True))
         else:
             text = "Internal error" if self.server.mask_errors else text_of(error)
             if is_tool:
-                self._respond(row, request, ToolResult(text, is_error=True))
+                request.respond(ToolResult(text, is_error=True))
             else:
                 request.fail(McpError(INTERNAL_ERROR, text))
             # After the response, because stderr may be full.
             log_exception(f"{request.method} failed", error)
 
-    def _run(self, function: Function, call: Job, request: Serving) -> Any:
-        """Call a function of the user, on the thread or loop where it belongs."""
-        value: Any = None
-        if self._host and not function.is_async:
-            from concurrent.futures import Future
-
-            future: Future[Any] = Future()
-            self._host(partial(fulfil, future, call))
-            value = result_of(future, request)
-        else:
-            value = call()
-        if hasattr(value, "__await__") and not isinstance(value, Done):
-            value = self.server.loop.run(value, request)
-        return None if isinstance(value, Done) else value
+    def _run(self, call: Job, request: Serving) -> Any:
+        """Call a function of the user, on the thread where it belongs."""
+        if not self._host:
+            return call()
+        from concurrent.futures import CancelledError, Future
+        future: Future[Any] = Future()
+        request.on_cancel(future.cancel)
+        self._host(partial(fulfil, future, call))
+        try:
+            return future.result()
+        except CancelledError:
+            raise Cancelled from None
 
     def _bound(self, entry: Any, values: Json, request: Serving) -> Job:
         """The call of an entry with these arguments."""
         try:
-            return entry.bind(values, context_for(entry, request))  # type: ignore
+            return entry.bind(values, Context(request))  # type: ignore
         except BadValue as error:
             raise error.as_invalid_params(f"Bad arguments for {entry.key}") from None
 
     def _call_in_order(self, function: Function, values: list[Any],
                        request: Serving) -> Any:
-        call = function.bind_in_order(values, context_for(function, request))
-        return self._run(function, call, request)
+        call = function.bind_in_order(values, Context(request))
+        return self._run(call, request)
 
     # -- changes
-
-    def _streams(self) -> list[Any]:
-        return [request for request in self.incoming.copy().values()
-                if request.method == "subscriptions/listen"]
 
     def tell(self, method: str, params: Json) -> None:
         """The list of a kind has changed, or a resource."""
         topic = normal_uri(params["uri"]) if params else method
         if topic in self.legacy.topics:
             self.post(notification(method, params))
-        for stream in self._streams():
-            if topic in stream.era.topics:
-                self.post(notification(method, stream.tagged(params)), stream.is_open)
-
-    def listen(self, request: Serving) -> None:
-        """Open a stream; it has no response before its end."""
-        wanted = require(request.params, "notifications", dict)
-        capabilities = self.server.capabilities()
-        agreed: Json = {}
-        topics = set()
-        for kind, method in LIST_CHANGED.items():
-            name = f"{kind}ListChanged"
-            if wanted.get(name) is True and declares(capabilities, f"{kind}.listChanged"):
-                agreed[name] = True
-                topics.add(method)
-        uris = wanted.get("resourceSubscriptions")
-        if isinstance(uris, list) and declares(capabilities, "resources.subscribe"):
-            uris = [uri for uri in uris if isinstance(uri, str)]
-            agreed["resourceSubscriptions"] = uris
-            topics.update(map(normal_uri, uris))
-        self.post(notification("notifications/subscriptions/acknowledged",
-                               request.tagged({"notifications": agreed})))
-        request.era.topics = topics  # from now on it hears
 
     # -- the methods of the protocol
 
@@ -3128,10 +2797,6 @@ class ServerSession(Connection):
         return fields(
             protocol_version=self.legacy.date, capabilities=self.server.capabilities(),
             server_info=self.server.info, instructions=self.server.instructions)
-
-    def discover(self, request: Serving) -> Json:
-        return fields(supported_versions=MODERN, capabilities=self.server.capabilities(),
-                      instructions=self.server.instructions)
 
     def ping(self, request: Serving) -> Json:
         return {}
@@ -3182,13 +2847,13 @@ class ServerSession(Connection):
             if request.era.date not in TELLS_MODEL:
                 raise
             return ToolResult(error.message, is_error=True)
-        return tool.result(self._run(tool, call, request))  # type: ignore
+        return tool.result(self._run(call, request))  # type: ignore
 
     def get_prompt(self, request: Serving) -> Json:
         prompt, arguments = self._named("prompts", request)
         call = self._bound(prompt, arguments, request)
         return fields(description=prompt.definition.get("description"),
-                      messages=messages_of(self._run(prompt, call, request)))
+                      messages=messages_of(self._run(call, request)))
 
     def read_resource(self, request: Serving) -> Json:
         uri = require(request.params, "uri", str)
@@ -3197,7 +2862,7 @@ class ServerSession(Connection):
     def contents(self, uri: str, request: Serving) -> list[Json]:
         resource, values = self._resource(uri, request)
         call = self._bound(resource, values, request)
-        return resource.contents(self._run(resource, call, request), uri)
+        return resource.contents(self._run(call, request), uri)
 
     def _resource(self, uri: str, request: Serving) -> tuple[Resource, Json]:
         """A resource, and the values in its URI; McpError: there is none."""
@@ -3209,7 +2874,7 @@ class ServerSession(Connection):
             values = template.template.match(normal)
             if values is not None:
                 return template, values
-        raise McpError(request.era.not_found, f"Unknown resource {uri}", {"uri": uri})
+        raise McpError(RESOURCE_NOT_FOUND, f"Unknown resource {uri}", {"uri": uri})
 
     def complete(self, request: Serving) -> Json:
         ref = require(request.params, "ref", dict)
@@ -3240,19 +2905,6 @@ class ServerSession(Connection):
         if result is not None and not isinstance(result, dict):
             raise TypeError(f"the handler must give a dict or None: {show(result)}")
         return result or {}
-
-
-def context_for(function: Function, request: Serving) -> Context:
-    return AsyncContext(request) if function.is_async else Context(request)
-
-
-def leaf_of(error: BaseException, kind: type) -> Any:
-    """An exception of a kind, or one in a group: so it comes out of a TaskGroup."""
-    leaves = (leaf_of(one, kind) for one in getattr(error, "exceptions", ()))
-    return error if isinstance(error, kind) else next(filter(None, leaves), None)
-
-
-# == Client ============================================================================
 
 
 # -- 12. The process of a server -------------------------------------------------------
@@ -3313,7 +2965,6 @@ class Process(Pipes):
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str | None,
                  stderr: Any) -> None:
         from subprocess import PIPE, Popen
-
         flags = 0
         if os.name == "nt":
             argv = windows_argv(argv, env)
@@ -3333,7 +2984,6 @@ class Process(Pipes):
 
     def _read_stderr(self) -> None:
         import io
-
         with io.TextIOWrapper(self._popen.stderr, "utf-8", "replace") as stream:
             # In pieces, because a line may be endless; \r ends one, too: progress bars.
             for line in iter(partial(stream.readline, 65536), ""):
@@ -3383,7 +3033,6 @@ class Process(Pipes):
         with suppress(OSError):  # all have ended
             if os.name == "nt":
                 import subprocess
-
                 tree = ["taskkill", "/T", "/F", "/PID", str(self._popen.pid)]
                 subprocess.run(tree, capture_output=True, check=False)
             else:
@@ -3393,7 +3042,6 @@ class Process(Pipes):
 def windows_argv(argv: list[str], env: dict[str, str]) -> list[str]:
     """Find npx.cmd and the like; ValueError for arguments that cmd.exe would parse."""
     import shutil
-
     program = shutil.which(argv[0], path=env.get("PATH")) or argv[0]
     if program.lower().endswith((".cmd", ".bat")):
         for part in argv:
@@ -3463,10 +3111,9 @@ class Client:
     env: more variables than the few that are safe; inherit_env: all of ours.
     timeout: seconds without a response or progress, max_timeout: seconds in all, for
     each call that does not give its own; None: no limit.
-    mode: "auto" (2026-07-28, or a handshake if the server does not know it), "legacy",
-    "modern", or the date of a revision.
     stderr: a text stream or a function that gets the server's (default: ours), or None.
-    log_level: the least one that log_handler gets.  trace: see Trace.
+    log_level: the least one that log_handler gets.  trace: a
+    function that gets each line as text.
 
     Handlers: sampling_handler(messages, params) gives a text, or a whole result;
     elicitation_handler(message, schema, params) a content, None (decline) or Elicited;
@@ -3482,36 +3129,30 @@ class Client:
     def __init__(
             self, target: Any, *, env: Json | None = None, inherit_env: bool = False,
             cwd: str | None = None, timeout: Seconds = 60, max_timeout: Seconds = 3600,
-            mode: str = "auto", client_info: Json | None = None,
+            client_info: Json | None = None,
             roots: Iterable[Any] | None = None, sampling_handler: Handler = None,
             elicitation_handler: Handler = None, url_handler: Handler = None,
             log_handler: Handler = None, message_handler: Handler = None,
             progress_handler: Handler = None, log_level: str | None = None,
             stderr: Any = MISSING, capabilities: Json | None = None,
-            max_message_bytes: int = MAX_MESSAGE_BYTES, trace: Any = None) -> None:
-        if mode not in ("auto", "legacy", "modern", *BOTH):
-            raise ValueError(f"mode must be auto, legacy, modern or one of {BOTH}")
+            max_message_bytes: int = MAX_MESSAGE_BYTES, trace: Handler = None) -> None:
         self._target, self._process_options = target, (env, inherit_env, cwd)
-        self._mode, self._stderr, self._log_level = mode, stderr, log_level
+        self._stderr, self._log_level = stderr, log_level
         self._options = {"timeout": timeout, "max_timeout": max_timeout,
                          "progress_handler": progress_handler}
         # What a session looks at:
         self.max_message_bytes = max_message_bytes
-        self.trace = trace or os.environ.get("MCP_MIN_TRACE")
+        self.trace = trace
         self.sampling_handler, self.url_handler = sampling_handler, url_handler
         self.elicitation_handler, self.log_handler = elicitation_handler, log_handler
         self.message_handler = message_handler
         self.roots = None if roots is None else roots_of(roots)
         self._capabilities = self._declared(capabilities or {})
         self._info = {"name": "mcp_min", "version": __version__, **(client_info or {})}
-        self._meta: Json = {}  # of each request, without a handshake
         self._connecting = threading.Lock()
         self._session: ClientSession | None = None  # None: the client is new
         self._is_closed = False
         self.waiting = Pool("submit", MAX_REQUESTS)  # threads that wait for `submit`
-        self._subscribing = threading.Lock()  # guards what follows
-        self._stream: Outgoing | None = None  # without a handshake
-        self._uris: set[str] = set()          # that it is about
         # What the server says of itself:
         self.server_info, self.server_capabilities = Wire(), Wire()
         self.instructions: str | None = None
@@ -3529,7 +3170,9 @@ class Client:
         if self.url_handler:
             found.setdefault("elicitation", {})["url"] = {}
         for name, members in more.items():
-            if name in QUESTIONS.values() and name not in found:
+            kinds = {"form": self.elicitation_handler, "url": self.url_handler}
+            lacks = any(kinds.get(kind, kind) is None for kind in members)
+            if name in QUESTIONS.values() and (lacks or name not in found):
                 raise ValueError(f"the capability {name} needs its handler")
             found[name] = {**found.get(name, {}), **members}
         return found
@@ -3537,16 +3180,16 @@ class Client:
     # -- life
 
     def connect(self) -> Client:
-        """Start the server and negotiate; `with` does this, too."""
+        """Start the server and shake hands; `with` does this, too."""
         with self._connecting:
             if not self._session and not self._is_closed:
                 try:
                     self._start()
-                    self._negotiate()
+                    self._initialize()
                 except BaseException:
                     self.close()
                     raise
-            self._open_session()
+            self.session()
         return self
 
     __enter__ = connect
@@ -3576,93 +3219,28 @@ class Client:
         pipes = open_target(self._target, *self._process_options, stderr)
         self._session = ClientSession(self, pipes)
         start_thread("reader", self._session.read)
-        self._open_session()  # `close` may have missed it
+        self.session()  # `close` may have missed it
 
-    def _open_session(self) -> ClientSession:
+    def session(self) -> ClientSession:
         if self._is_closed or self._session is None:
             state = "closed" if self._is_closed else "new"
             raise ConnectionClosed(f"The client is {state}; it can connect once")
         return self._session
 
-    # -- negotiation
-
-    def _negotiate(self) -> None:
-        date = {"legacy": LEGACY[-1], "modern": MODERN[-1]}.get(self._mode, self._mode)
-        if date == "auto":
-            self._probe()
-        elif date in MODERN:
-            self._discover()
-        else:
-            self._initialize(date)
-        if self._log_level and declares(self.server_capabilities, "logging"):
-            self.set_logging_level(self._log_level)
-        if self._meta and self.message_handler:
-            with suppress(McpError):  # it offers no changes
-                self._listen(set(), set(), {})
-
-    def _probe(self) -> None:
-        """Try `server/discover`; else shake hands, in the same process if it lives."""
-        session = self._open_session()
-        session.pipes.is_silent = True  # old servers write pages about the unknown
-        try:
-            self._discover_or_initialize()
-        except ConnectionClosed as error:
-            said = re.search("initiali[sz]|discover", error.stderr, re.IGNORECASE)
-            if error.exit_code is None or (error.exit_code and not said):
-                raise
-            session.close()  # it has ended because of the probe
-            self._start()
-            self._initialize()
-        session.pipes.is_silent = False
-
-    def _discover_or_initialize(self) -> None:
-        try:
-            return self._discover(timeout=PROBE_SECONDS)
-        except RequestTimeout:
-            pass
-        except McpError as error:
-            if error.code == UNSUPPORTED_VERSION:
-                raise
-        try:
-            self._initialize()
-        except McpError as error:
-            try:
-                self._discover()  # the probe was answered late: it is modern after all
-            except McpError:
-                raise error from None
-
-    def _discover(self, **options: Any) -> None:
-        self._meta = {f"{META}protocolVersion": MODERN[-1],
-                      f"{META}clientCapabilities": self._capabilities,
-                      f"{META}clientInfo": self._info}
-        try:
-            result = self.request("server/discover", **options)
-        except McpError as error:
-            supported = as_list(as_dict(error.data).get("supported"))
-            if error.code != UNSUPPORTED_VERSION or MODERN[-1] not in supported:
-                raise
-            result = self.request("server/discover", **options)
-        self._adopt(result, MODERN, as_list(result.get("supportedVersions")))
-
-    def _initialize(self, date: str = LEGACY[-1]) -> None:
-        self._meta = {}
+    def _initialize(self) -> None:
         result = self.request("initialize", {
-            "protocolVersion": date, "capabilities": self._capabilities,
+            "protocolVersion": LEGACY[-1], "capabilities": self._capabilities,
             "clientInfo": self._info})
-        self._adopt(result, LEGACY, [result.get("protocolVersion")])
-        self.notify("notifications/initialized")
-
-    def _adopt(self, result: Json, ours: list[str], theirs: list[Any]) -> None:
-        common = [date for date in ours if date in theirs]
-        if not common:
-            text = f"The server speaks {show(theirs)}; we speak {', '.join(BOTH)}"
-            raise McpError(UNSUPPORTED_VERSION, text)
-        self.protocol_version = common[-1]
-        meta = as_dict(result.get("_meta"))
-        info = meta.get(f"{META}serverInfo") or result.get("serverInfo")
-        self.server_info = Wire(as_dict(info))
+        self.protocol_version = result.get("protocolVersion", "")
+        if self.protocol_version not in LEGACY:
+            raise McpError(INVALID_REQUEST, "The server speaks "
+                           f"{self.protocol_version}; we speak {', '.join(LEGACY)}")
+        self.server_info = Wire(as_dict(result.get("serverInfo")))
         self.server_capabilities = Wire(as_dict(result.get("capabilities")))
         self.instructions = result.get("instructions")
+        self.notify("notifications/initialized")
+        if self._log_level and declares(self.server_capabilities, "logging"):
+            self.set_logging_level(self._log_level)
 
     # -- any call
 
@@ -3678,7 +3256,7 @@ class Client:
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send any notification."""
-        self._open_session().post(notification(method, params or {}))
+        self.session().post(notification(method, params or {}))
 
     def _begin(self, method: str, params: Json | None,
                read: Callable[[Json], Any] = as_dict, **options: Any) -> Call:
@@ -3689,7 +3267,7 @@ class Client:
         return Wire(self.request(method, params, **options))
 
     def _check_declared(self, method: str) -> None:
-        self._open_session()
+        self.session()
         needed = METHODS[method].capability
         if needed and not declares(self.server_capabilities, needed):
             raise McpError(METHOD_NOT_FOUND, f"The server does not declare {needed}; "
@@ -3699,7 +3277,7 @@ class Client:
 
     def ping(self, **options: Any) -> None:
         """Ask for a sign of life."""
-        self.request("server/discover" if self._meta else "ping", **options)
+        self.request("ping", **options)
 
     def call_tool(self, name: str, arguments: Json | None = None,
                   **options: Any) -> ToolResult:
@@ -3786,55 +3364,19 @@ class Client:
         return Wire({**found, "values": list_in(found, "values", str)})
 
     def subscribe(self, uri: str, **options: Any) -> None:
-        """Let message_handler be told when a resource changes.
-
-        Without a handshake it is told, too, if the server ends that: by a message with
-        the method "subscriptions/listen", and the URIs in its params.
-        """
-        if self._meta:
-            self._listen({uri}, set(), options)
-        else:
-            self._call("resources/subscribe", {"uri": uri}, options)
+        """Let message_handler be told when a resource changes."""
+        self._call("resources/subscribe", {"uri": uri}, options)
 
     def unsubscribe(self, uri: str, **options: Any) -> None:
-        if self._meta:
-            self._listen(set(), {uri}, options)
-        else:
-            self._call("resources/unsubscribe", {"uri": uri}, options)
-
-    def _listen(self, more: set[str], less: set[str], options: Json) -> None:
-        """Replace the stream by one with these URIs, and the changes of lists."""
-        session = self._open_session()
-        with self._subscribing:
-            uris = (self._uris | more) - less
-            wanted: Json = {"resourceSubscriptions": sorted(uris)}
-            for kind in ("tools", "prompts", "resources"):
-                if declares(self.server_capabilities, f"{kind}.listChanged"):
-                    wanted[f"{kind}ListChanged"] = True
-            call = self._begin(
-                "subscriptions/listen", {"notifications": wanted}, **options)
-            agreed = as_dict(call.wait().get("notifications"))
-            if not uris.issubset(as_list(agreed.get("resourceSubscriptions") or [])):
-                call.cancel()
-                raise McpError(METHOD_NOT_FOUND, "The server offers no subscriptions")
-            old, self._stream, self._uris = self._stream, call.outgoing, uris
-            ended = partial(session.tell, "subscriptions/listen", {"uris": sorted(uris)})
-            self._stream.on_end = lambda outcome: ended()
-            if old:
-                old.on_end = None
-                old.cancel(Cancelled(), "another stream replaces it")
+        self._call("resources/unsubscribe", {"uri": uri}, options)
 
     def set_logging_level(self, level: str, **options: Any) -> None:
-        if self._meta:
-            self._meta = {**self._meta, f"{META}logLevel": level}
-        else:
-            self._call("logging/setLevel", {"level": level}, options)
+        self._call("logging/setLevel", {"level": level}, options)
 
     def set_roots(self, roots: Iterable[Any]) -> None:
         """The folders that the server may work in: paths, URIs or dicts; it is told."""
         self.roots = roots_of(roots)
-        if not self._meta:
-            self.notify("notifications/roots/list_changed")
+        self.notify("notifications/roots/list_changed")
 
 
 def list_in(result: Json, key: str, of: type = dict) -> list[Any]:
@@ -3846,78 +3388,36 @@ def list_in(result: Json, key: str, of: type = dict) -> list[Any]:
 
 
 def roots_of(roots: Iterable[Any]) -> list[Json]:
+    """Roots, for URIs, paths, or what is whole."""
+    import pathlib
     if isinstance(roots, (str, dict)):
         raise TypeError("roots are a list")
-    return list(map(root_of, roots))
-
-
-def root_of(root: Any) -> Json:
-    """A root, for a URI, a path, or one that is whole."""
-    if isinstance(root, dict):
-        return root
-    import pathlib
-
-    text = os.fspath(root)
-    return {"uri": text if "://" in text else pathlib.Path(text).absolute().as_uri()}
+    return [root if isinstance(root, dict) else {
+        "uri": root if "://" in str(root) else pathlib.Path(root).absolute().as_uri()}
+        for root in roots]
 
 
 class Call:
-    """A call of the user: it was sent; `wait` gives its result, which `read` reads.
-
-    Without a handshake a server asks by an "input required" result: it is answered, and
-    the request sent again, with what it has to have then.
-    """
+    """A call of the user: it was sent; `wait` gives its result, which `read` reads."""
 
     def __init__(self, client: Client, method: str, params: Json,
                  read: Callable[[Json], Any], *, timeout: Seconds, max_timeout: Seconds,
                  progress_handler: Handler, meta: Json | None = None) -> None:
-        self._client, self._method, self._read = client, method, read
-        self._params = with_meta(params, meta) if meta else params
+        self._client, self._read = client, read
         self._limits = timeout, max_timeout, progress_handler
-        self._is_cancelled = False
-        self._send({})
-
-    def _send(self, more: Json) -> None:
-        params = {**self._params, **more}
-        if self._client._meta:
-            params = with_meta(params, self._client._meta)
-        session = self._client._open_session()
-        self.outgoing = session.request(self._method, params, has_progress=True)
+        params = with_meta(params, meta) if meta else params
+        self._outgoing = client.session().request(
+            method, params, has_progress=method != "initialize")
 
     def wait(self) -> Any:
-        for attempt in range(MAX_ROUNDS):
-            result = self.outgoing.wait(*self._limits)
-            kind = result.get("resultType") or "complete"
-            if kind == "complete":
-                return self._read(result)
-            questions, state = result.get("inputRequests"), result.get("requestState")
-            if kind != "input_required" or not (questions or state):
-                text = f"The result is malformed: {show(result)}"
-                raise McpError(INTERNAL_ERROR, text)
-            self._answer(as_dict(questions), state, attempt)
-        raise McpError(INTERNAL_ERROR, f"{self._method}: over {MAX_ROUNDS} questions")
-
-    def _answer(self, questions: Json, state: Any, attempt: int) -> None:
-        more = {} if state is None else {"requestState": state}
-        if questions:
-            answer = self._client._open_session().answer
-            more["inputResponses"] = {key: answer(questions[key]) for key in questions}
-        else:
-            sleep(min(0.1 * 2 ** attempt, 2))  # it waits for something else
-        if not self._is_cancelled:
-            self._send(more)
-        if self._is_cancelled:  # looked at afterwards: `cancel` may have missed it
-            self.cancel()
-            raise Cancelled
+        return self._read(self._outgoing.wait(*self._limits))
 
     def cancel(self) -> None:
         """No effect if it has ended."""
-        self._is_cancelled = True
-        self.outgoing.cancel(Cancelled(), "the call was cancelled")
+        self._outgoing.cancel(Cancelled(), "the call was cancelled")
 
     def submit(self) -> Future[Any]:
         from concurrent.futures import Future
-
         future: Future[Any] = Future()
         work = partial(fulfil, future, self.wait)
         # The server is told at once, or a quick close() would lose it.
@@ -3936,7 +3436,6 @@ class ClientSession(Connection):
         super().__init__(
             pipes.reader, pipes.writer, client.max_message_bytes, client.trace)
         self._client, self.pipes = client, pipes
-        self._noise: deque[str] = deque(maxlen=20)  # lines that are no messages
         self._answers = Pool("answers", 16)
         self._notices = Pool("notices", 1)  # in order
 
@@ -3977,33 +3476,23 @@ class ClientSession(Connection):
         text, tail = "", self.pipes.stderr_tail.strip()
         if tail:
             text += f"; its stderr ends with: {tail[-1000:]}"
-        if self._noise:
-            text += f"; it wrote what is no message: {' | '.join(self._noise)[-500:]}"
+        if self.noise:
+            text += f"; it wrote what is no message: {' | '.join(self.noise)[-500:]}"
         return text
 
     # -- messages
 
-    def on_refused(self, line: Line, error: McpError, request_id: Any, put: Any) -> None:
+    def on_refused(self, line: Line, error: McpError, found_id: Any, put: Any) -> None:
         """Fail the call that it was for; garbage is never answered."""
-        self._noise.append(show(line[:200].decode("utf-8", "replace")))
-        lost = [self.outgoing.get(own_id(request_id))]
-        if isinstance(error, Oversized) and request_id is None and (
+        self.noise.append(show(line[:200].decode("utf-8", "replace")))
+        lost = [self.outgoing.get(own_id(found_id))]
+        if isinstance(error, Oversized) and found_id is None and (
                 b'"method"' not in line[:200]):
             lost = [*self.outgoing.copy().values()]
         for outgoing in filter(None, lost):
             outgoing.end(McpError(error.code, f"The response is malformed: {error}"))
 
     def on_notification(self, method: str, params: Json) -> None:
-        if method == "notifications/subscriptions/acknowledged":
-            tag = own_id(as_dict(params.get("_meta")).get(f"{META}subscriptionId"))
-            stream = self.outgoing.get(tag)
-            if stream:
-                stream.events.put(params)
-        else:
-            self.tell(method, params)
-
-    def tell(self, method: str, params: Json) -> None:
-        """Hand a notification to the handlers."""
         client = self._client
         if client.log_handler and method == "notifications/message":
             self._notices.submit(partial(client.log_handler, Wire(params)))
@@ -4047,6 +3536,8 @@ class ClientSession(Connection):
 
 def sample(handler: Callable[..., Any], params: Json) -> Json:
     answer = handler(list_in(params, "messages"), Wire(params))
+    if isinstance(answer, list):
+        answer = {"role": "assistant", "content": answer}
     if not isinstance(answer, dict) or "role" not in answer:
         answer = Message("assistant", answer)
     return {"model": "unknown", **answer}
@@ -4067,179 +3558,48 @@ def elicit(handler: Callable[..., Any], params: Json) -> Json:
     return {"action": "accept", "content": content}
 
 
-# == Both ==============================================================================
+# -- 14. Command line ------------------------------------------------------------------
 
+USAGE = """usage: mcp_min.py COMMAND
 
-# -- 14. Inside a running application --------------------------------------------------
-# A host cannot start an application that runs.  So its server listens at a loopback
-# port; the port and a secret are in a file that only the user can read, and the host
-# starts `connect`, which relays.  The first line of a connection is the secret: a web
-# page, which can reach a port, does not know it.
-
-
-class Listener:
-    """Serves those who connect; see Server.listen.  `close` ends it."""
-
-    def __init__(self, server: Server, path: str | os.PathLike[str]) -> None:
-        import secrets
-        import socket
-
-        self._server, self._path = server, os.path.expanduser(path)
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self._socket.settimeout(0.5)  # to see the end
-        self._secret = secrets.token_hex(32)
-        self._address = f"{self._socket.getsockname()[1]} {self._secret}"
-        os.makedirs(os.path.dirname(self._path) or ".", mode=0o700, exist_ok=True)
-        with suppress(FileNotFoundError):
-            os.unlink(self._path)
-        fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(fd, "w") as file:
-            file.write(self._address)
-        self._is_closed = False
-        start_thread("listener", self._accept)
-
-    def close(self) -> None:
-        """Take no more connections; those that are open go on."""
-        self._is_closed = True
-        with suppress(OSError):
-            with open(self._path) as file:
-                is_ours = file.read() == self._address  # not of a newer listener
-            if is_ours:
-                os.unlink(self._path)
-
-    def _accept(self) -> None:
-        with self._socket:
-            while not self._is_closed:
-                try:
-                    connection = self._socket.accept()[0]
-                    start_thread("client", partial(self._serve, connection))
-                except (OSError, RuntimeError):  # no descriptor or thread, or no client
-                    sleep(0.05)
-
-    def _serve(self, connection: Any) -> None:
-        import hmac
-
-        with connection, suppress(OSError):
-            line, end = b"", monotonic() + 5
-            while b"\n" not in line and len(line) <= len(self._secret):
-                connection.settimeout(max(0.01, end - monotonic()))
-                chunk = connection.recv(len(self._secret) + 1 - len(line))
-                if not chunk:
-                    return
-                line += chunk
-            if hmac.compare_digest(line, f"{self._secret}\n".encode()):
-                connection.settimeout(None)
-                with connection.makefile("rwb", buffering=0) as stream:
-                    self._server.serve(stream, stream)
-
-
-def relay(path: str, seconds: float = 10) -> int:
-    """Connect stdin and stdout with the server that listens at a path; exit status."""
-    import socket
-
-    end = monotonic() + seconds
-    with stdio_server() as (reader, writer):
-        while True:
-            try:
-                with open(os.path.expanduser(path)) as file:
-                    port, secret = file.read().split()
-                connection = socket.create_connection(("127.0.0.1", int(port)))
-                break
-            except (OSError, ValueError) as error:
-                if monotonic() > end:
-                    return refuse_all(reader, writer, f"No server at {path}: {error}")
-                sleep(0.2)
-        with connection:
-            connection.sendall(f"{secret}\n".encode())
-            start_thread("relay", partial(copy_input, reader, connection))
-            for chunk in iter(partial(connection.recv, 65536), b""):
-                writer.write(chunk)
-    return 0
-
-
-def copy_input(reader: Any, connection: Any) -> None:
-    with suppress(OSError):
-        for chunk in iter(partial(reader.read, 65536), b""):
-            connection.sendall(chunk)
-        connection.shutdown(1)  # we write no more
-
-
-def refuse_all(reader: Any, writer: Any, text: str) -> int:
-    """Answer each request with an error."""
-    for line in read_lines(reader, MAX_MESSAGE_BYTES):
-        with suppress(McpError):
-            message = decode(line, MAX_MESSAGE_BYTES)
-            if kind_of(message) == "request":
-                error = McpError(INTERNAL_ERROR, text).to_json()
-                response = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-                writer.write(encode(response) + b"\n")
-    return 1
-
-
-# -- 15. Command line ------------------------------------------------------------------
-
-USAGE = """usage: mcp_min.py [--env KEY=VALUE]… [--timeout SECONDS] COMMAND
-
-  demo                                       two sessions, line by line
+  demo                                       a session, line by line
   list SERVER…                               what a server offers
-  call TOOL [KEY=VALUE… | JSON] -- SERVER…
-  read URI -- SERVER…                        a resource
-  prompt NAME [KEY=VALUE…] -- SERVER…
-  connect PATH                               to Server.listen(PATH)
-  --version
-
-SERVER is a command, or a file.py.  Exit status: 0, 1 (it failed), 2 (usage).
+  call TOOL [KEY=VALUE… | JSON] -- SERVER…   SERVER: a command, or a file.py
+  --version                                  Exit status: 0, 1 (failed), 2 (usage)
 """
 
 
 def main(words: list[str]) -> int:
     """Run a command; the exit status."""
+    command, *words = words or ["nothing"]
+    server = words[words.index("--") + 1:] if "--" in words else words
     try:
-        return run_command(words)
-    except (ValueError, IndexError) as error:
+        if command == "--version":
+            say(__version__)
+        elif command == "demo":
+            demo()
+        elif command in ("list", "call") and server:
+            with Client(server if len(server) > 1 else server[0]) as client:
+                if command == "list":
+                    list_all(client)
+                else:
+                    return call_tool(client, *words[:-len(server) - 1])
+        else:
+            raise ValueError(f"{command}: write it as above")
+    except (ValueError, TypeError) as error:
         sys.stderr.write(f"{USAGE}\n{printable(str(error))}\n")
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the flush at exit fails
-        return 0
     except (Error, OSError) as error:
         sys.stderr.write(f"mcp_min: {printable(text_of(error))}\n")
         return 1
     except KeyboardInterrupt:
         return 130
-
-
-def run_command(words: list[str]) -> int:
-    env, timeout = {}, 60.0
-    while words and words[0] in ("--env", "--timeout"):
-        option, value, *words = words
-        if option == "--timeout":
-            timeout = float(value)
-        else:
-            name, _, env[name] = value.partition("=")
-    command = words.pop(0) if words else "nothing"
-    if command == "--version":
-        say(__version__)
-    elif command == "demo":
-        demo()
-    elif command == "connect":
-        return relay(words[0])
-    elif command in COMMANDS:
-        if command != "list":
-            end = words.index("--")  # ValueError: it is not there
-            words, server = words[:end], words[end + 1:]
-        else:
-            words, server = [], [word for word in words if word != "--"]
-        target = server[0] if len(server) == 1 else server
-        with Client(target, env=env, timeout=timeout, elicitation_handler=ask_user,
-                    log_handler=show_log, progress_handler=show_progress) as client:
-            return COMMANDS[command](client, *words)
-    else:
-        raise ValueError(f"there is no command {command}")
     return 0
 
 
-def list_all(client: Client) -> int:
+def list_all(client: Client) -> None:
     info, offers = client.server_info, client.server_capabilities
     say(f"{info.name} {info.version}, revision {client.protocol_version}")
     for tool in client.list_tools() if declares(offers, "tools") else ():
@@ -4247,42 +3607,34 @@ def list_all(client: Client) -> int:
         schema = as_dict(tool.input_schema)
         for name, part in as_dict(schema.get("properties")).items():
             mark = "" if name in schema.get("required", ()) else "?"
-            about = as_dict(part).get("description", "")
-            say(f"    {name}{mark}: {' or '.join(kinds_of(part)) or 'any'} {about}")
+            say(f"    {name}{mark}: {' or '.join(kinds_of(part)) or 'any'}")
     if declares(offers, "resources"):
         for entry in client.list_resources() + client.list_resource_templates():
-            uri = entry.uri or entry.uri_template
-            say(f"resource {uri}: {entry.description or entry.name}")
+            say(f"resource {entry.uri or entry.uri_template}: {entry.name}")
     for prompt in client.list_prompts() if declares(offers, "prompts") else ():
-        names = [one["name"] for one in prompt.arguments or ()]
-        say(f"prompt {' '.join([prompt.name, *names])}: {prompt.description or ''}")
-    return 0
+        say(f"prompt {prompt['name']}: {prompt.description or ''}")
 
 
-def call(client: Client, name: str, *pairs: str) -> int:
+def call_tool(client: Client, name: str, *pairs: str) -> int:
     schemas = {tool["name"]: tool.input_schema for tool in client.list_tools()}
-    arguments = typed(pairs, as_dict(schemas.get(name)))
+    properties = as_dict(as_dict(schemas.get(name)).get("properties"))
+    arguments: Json = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if pair.startswith("{"):
+            arguments.update(json.loads(pair))
+        elif not equals:
+            raise ValueError(f"write KEY=VALUE, not {pair}")
+        else:
+            arguments[key] = value
+            if "string" not in (kinds_of(properties.get(key)) or ["string"]):
+                with suppress(ValueError):  # the server will say what is wrong
+                    arguments[key] = json.loads(value)
     result = client.call_tool(name, arguments, raise_on_error=False)
     for block in result.content:
-        show_block(block)
+        block = block.get("resource", block)
+        say(block.get("text") or show({**block, "data": "…", "blob": "…"}))
     return 1 if result.is_error else 0
-
-
-def read(client: Client, uri: str) -> int:
-    for contents in client.read_resource(uri):
-        show_block(contents)
-    return 0
-
-
-def prompt(client: Client, name: str, *pairs: str) -> int:
-    for message in client.get_prompt(name, typed(pairs, {}))["messages"]:
-        say(f"{message['role']}:")
-        show_block(message["content"])
-    return 0
-
-
-COMMANDS: dict[str, Callable[..., int]] = {
-    "list": list_all, "call": call, "read": read, "prompt": prompt}
 
 
 def kinds_of(part: Any) -> list[str]:
@@ -4291,62 +3643,12 @@ def kinds_of(part: Any) -> list[str]:
     return [kind for one in parts for kind in as_list(as_dict(one).get("type", []))]
 
 
-def typed(pairs: Iterable[str], schema: Json) -> Json:
-    """Arguments: JSON, or KEY=VALUE where VALUE is JSON if the schema wants no text."""
-    arguments: Json = {}
-    for pair in pairs:
-        if pair.startswith("{"):
-            arguments.update(json.loads(pair))
-            continue
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"write KEY=VALUE, not {pair}")
-        arguments[name] = value
-        kinds = kinds_of(as_dict(schema.get("properties")).get(name))
-        if kinds and "string" not in kinds:
-            with suppress(ValueError):  # the server will say what is wrong
-                arguments[name] = json.loads(value)
-    return arguments
-
-
 def say(text: str) -> None:
     sys.stdout.write(f"{printable(text).rstrip()}\n")
 
 
-def show_block(block: Any) -> None:
-    block = block.get("resource", block)
-    text = block.get("text")
-    say(show({**block, "data": "…", "blob": "…"}) if text is None else text)
-
-
-def show_progress(progress: float, total: float | None, message: str | None) -> None:
-    if sys.stderr.isatty():
-        warn(f"{progress:g} of {total or '?'} {message or ''}")
-
-
-def show_log(params: Json) -> None:
-    if sys.stderr.isatty():
-        warn(f"{params.get('level')}: {show(params.get('data'))}")
-
-
-def ask_user(message: str, schema: Json, params: Json) -> Json | None:
-    """Ask for each field of a form, if there is a terminal; an empty line: none."""
-    if not sys.stdin.isatty():
-        return None
-    warn(f"The server asks: {message}")
-    pairs = []
-    for name, part in as_dict(schema.get("properties")).items():
-        about = as_dict(part).get("enum") or kinds_of(part)
-        sys.stderr.write(printable(f"  {name} ({', '.join(map(str, about))}): "))
-        sys.stderr.flush()
-        answer = sys.stdin.readline().strip()
-        if answer:
-            pairs.append(f"{name}={answer}")
-    return typed(pairs, schema)
-
-
 def demo() -> None:
-    """A session with a handshake and one without, in this process."""
+    """A session in this process, each line shown."""
     server = Server("demo", "1.0")
 
     @server.tool
@@ -4359,16 +3661,14 @@ def demo() -> None:
         """Ask for a name."""
         return f"Hello, {ctx.elicit('What is your name?', str).data}!"
 
-    for mode, date in (("legacy", LEGACY[-1]), ("modern", MODERN[-1])):
-        say(f"\n== {date} ({mode}): who is there, and what do they know?")
-        with Client(server, mode=mode, trace=say,
-                    elicitation_handler=lambda message, schema, params: "Ada") as client:
-            say("-- the list of tools")
-            client.list_tools()
-            say("-- a call; the text is read as the number that the schema wants")
-            client.call_tool("add", {"a": "2"})
-            say("-- a tool that asks the user")
-            client.call_tool("greet")
+    say("-- the handshake: who is there, and what do they know?")
+    with Client(server, trace=say, elicitation_handler=lambda *ask: "Ada") as client:
+        say("-- the list of tools")
+        client.list_tools()
+        say("-- a call; the text is read as the number that the schema wants")
+        client.call_tool("add", {"a": "2"})
+        say("-- a tool that asks the user, while its call waits")
+        client.call_tool("greet")
 
 
 if __name__ == "__main__":

@@ -1837,7 +1837,8 @@ def without_none(hint: Any) -> Any:
         return typing.Annotated[inner]
     if typing.get_origin(hint) not in UNIONS:
         return hint
-    return Union[tuple(part for part in hint.__args__ if part is not type(None))]
+    parts = [without_none(part) for part in hint.__args__ if part is not type(None)]
+    return Union[tuple(parts)]
 
 
 def hints_of(what: Any) -> Json:
@@ -2398,7 +2399,7 @@ class Tool(Entry):
     def _has_data(self) -> bool:
         """Does the return hint say more than text, blocks, or anything?"""
         hint = self.result_hint
-        if hint in (str, Any, None, type(None), object):
+        if hint in (str, Any, None, type(None), object, list):
             return False
         return not any(isinstance(part, type) and issubclass(part, Wire)
                        for part in (hint, *typing.get_args(hint)))

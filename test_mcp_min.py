@@ -1,9 +1,9 @@
 """Tests of mcp_min: `python3 test_mcp_min.py`, standard library only.
 
 A Wire is a server's client as raw lines.  In a transcript, a line that begins with `>`
-is sent, one with `<` must come next.  What is expected may lack members that came; "..."
-stands for anything.  That nothing is sent is shown by a fence: a `ping` whose response
-must be the next line.
+is sent, one with `<` must come next.  What is expected may lack members that came, and
+"..." stands for anything.  That nothing is sent is shown by a fence: a `ping` whose
+response must be the next line.
 """
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ from typing import (
 )
 from unittest import mock
 
-import mcp_min
-from mcp_min import (
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # for python -I
+import mcp_min  # noqa: E402
+from mcp_min import (  # noqa: E402
     Audio, Cancelled, Client, ConnectionClosed, Context, Elicited, EmbeddedResource,
     Field, Image, McpError, Message, RequestTimeout, ResourceContents, ResourceLink,
     SchemaError, Server, Text, ToolError, ToolResult, validate,
@@ -1690,8 +1691,8 @@ OUTPUTS = [  # a return hint, what is returned, and the outputSchema
     (Pair, Pair(1), members(["left", "right"], left=INTEGER, right=TEXT)),
     (str, "a", None), (None, None, None), (Any, 5, None), (Text, Text("a"), None),
     (Dict[str, int], {"a": 1}, typed("object", additionalProperties=INTEGER)),
-    (List[Text], [Text("a")], None), (ToolResult, ToolResult("a"), None),
-    (Union[str, Image], "a", None),
+    (List[Text], [Text("a")], None), (list, [Text("a")], None),
+    (ToolResult, ToolResult("a"), None), (Union[str, Image], "a", None),
 ]
 OUTPUTS += [(hint, value, {
     **typed("object", properties={"result": schema}, required=["result"]),
@@ -3699,8 +3700,8 @@ class TestReadme(unittest.TestCase):
         for name in ("tour.py", "ask.py", "ask_async.py", "test_weather.py"):
             with self.subTest(name):
                 program = self.programs[name]
-                expected = [line.split("  # ")[1].strip() for line in program.splitlines()
-                            if "print(" in line]
+                lines = [line for line in program.splitlines() if "print(" in line]
+                expected = [line.split("  # ")[1].strip() for line in lines]
                 out = self.run_here(sys.executable, name)
                 self.assertEqual(out.splitlines(), expected)
 
@@ -3767,7 +3768,8 @@ class TestHouse(unittest.TestCase):
                 homes[getattr(name, "name", getattr(name, "id", ""))] = section(node)
         hints = set()
         for node in ast.walk(tree):
-            for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            for name in ("annotation", "returns"):
+                part = getattr(node, name, None)
                 hints.update(map(id, ast.walk(part) if part else ()))
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and id(node) not in hints:
@@ -3799,9 +3801,11 @@ class TestHouse(unittest.TestCase):
                 self.assertNotRegex(token.string, r"20\d\d-\d\d-\d\d", token)
 
     def test_importing_it_has_no_side_effects(self):
-        code = ("import sys, threading; before = set(sys.modules)\nimport mcp_min\n"
-                "heavy = {'asyncio', 'subprocess', 'inspect', 'dataclasses', 'logging', "
-                "'urllib', 'hmac', 'traceback', 'concurrent.futures', 'base64'}\n"
+        code = ("import sys, threading; before = set(sys.modules)\n"
+                "import mcp_min\n"
+                "heavy = {'asyncio', 'subprocess', 'inspect', 'dataclasses', "
+                "'logging', 'urllib', 'hmac', 'traceback', 'concurrent.futures', "
+                "'base64'}\n"
                 "print(sorted(heavy & (set(sys.modules) - before)), "
                 "threading.active_count())")
         out = run_python(code)

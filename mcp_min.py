@@ -108,12 +108,11 @@ ALIASES["logging/message"] = "notifications/message"
 ALIASES["notifications/logging/message"] = "notifications/message"
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert",
           "emergency"]
-META = "io.modelcontextprotocol/"  # begins the protocol's own keys of `_meta`
 
 # Error codes.                   Used when
 PARSE_ERROR = -32700             # a line is no JSON, too long, or too deep
 INVALID_REQUEST = -32600         # JSON is no message, or its id is taken
-METHOD_NOT_FOUND = -32601        # there is no such method, or not in this era
+METHOD_NOT_FOUND = -32601        # there is no such method, or not declared
 INVALID_PARAMS = -32602          # params do not fit, or name what does not exist
 INTERNAL_ERROR = -32603          # a handler failed, or its result is no JSON
 RESOURCE_NOT_FOUND = -32002      # a URI that nobody serves
@@ -669,6 +668,12 @@ class Outgoing:
     def __init__(self, connection: Connection, request_id: int, method: str) -> None:
         self.connection, self.id, self.method = connection, request_id, method
         self.events: SimpleQueue[Any] = SimpleQueue()
+        self.is_sent = False
+
+    def leave(self) -> bool:
+        """Its line is to be written now, unless it has ended."""
+        self.is_sent = self.id in self.connection.outgoing
+        return self.is_sent
 
     def end(self, outcome: Any) -> bool:
         """End it, unless it has ended: then False."""
@@ -678,10 +683,11 @@ class Outgoing:
         return True
 
     def cancel(self, outcome: BaseException, reason: str) -> None:
-        """End it, and tell the peer."""
-        if self.end(outcome) and self.method not in ("initialize", "server/discover"):
+        """End it, and tell the peer, if it has heard of it."""
+        if self.end(outcome) and self.method != "initialize":
             params = {"requestId": self.id, "reason": reason}
-            self.connection.post(notification("notifications/cancelled", params))
+            line = notification("notifications/cancelled", params)
+            self.connection.post(line, lambda: self.is_sent)
 
     def wait(self, timeout: Seconds, max_timeout: Seconds = None,
              on_progress: Handler = None) -> Json:
@@ -713,11 +719,10 @@ class Outgoing:
         """None: there is none in time."""
         while True:
             seconds = max(0.0, deadline - monotonic())
-            try:
+            with suppress(Empty):
                 return self.events.get(timeout=min(seconds, self.LONGEST))
-            except Empty:
-                if monotonic() >= deadline:
-                    return None
+            if not seconds:
+                return None
 
 
 class Connection:
@@ -831,7 +836,7 @@ class Connection:
         line = encode(
             {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
         outgoing = self.outgoing[request_id] = Outgoing(self, request_id, method)
-        self.post(line, lambda: request_id in self.outgoing)
+        self.post(line, outgoing.leave)
         if self.why_ended:
             outgoing.end(self.why_ended)
         return outgoing
@@ -1356,8 +1361,7 @@ class Image(Block):
         suffix = os.path.splitext(path or "")[1].lower()
         kind = self._subtypes.get(suffix, suffix[1:])
         mime_type = mime_type or f"{self._kind}/{kind}"
-        super().__init__(
-            self._kind, data=to_base64(data), mime_type=mime_type, **more)
+        super().__init__(self._kind, data=to_base64(data), mime_type=mime_type, **more)
 
 
 class Audio(Image):
@@ -2118,8 +2122,8 @@ class Context:
     def once(self, key: str, fn: Callable[[], Any]) -> Any:
         """The result of fn(), a JSON value, which runs once for a request.
 
-        In 2026-07-28 the handler runs again from the top after each question; what was
-        done `once` is not done again.  The client can read the result, not change it.
+        For what must not be done again by revisions that run a handler once more after
+        each question (2026-07-28, which is not spoken yet).
         """
         self.check_cancelled()
         steps = self._request.steps
@@ -2184,8 +2188,7 @@ class Context:
     def ask(self, questions: Json, timeout: Seconds = 600) -> Json:
         """Ask several questions at once: {key: {"method": …, "params": …}}.
 
-        The answers, by the same keys.  A key names the question to a client of
-        2026-07-28; without one, its method and text do.
+        The answers, by the same keys.
         """
         self.check_cancelled()
         era = self._request.era
@@ -2703,12 +2706,8 @@ class ServerSession(Connection):
     def on_request(self, request: Serving) -> None:
         request.era, row = self.legacy, METHODS.get(request.method, OWN_METHOD)
         if not self.legacy.date and request.method not in ("initialize", "ping"):
-            if request.method == "server/discover":
-                keys = f"{META}protocolVersion and {META}clientCapabilities"
-                raise invalid_params(f"server/discover needs {keys} in _meta", "_meta")
             raise McpError(INVALID_REQUEST, f"{request.method} before `initialize`")
-        if row.capability and not declares(
-                self.server.capabilities(), row.capability):
+        if row.capability and not declares(self.server.capabilities(), row.capability):
             raise unknown_method(request.method)
         if row.is_quick:
             request.respond(getattr(self, row.handler)(request))
@@ -3245,8 +3244,7 @@ class Client:
 
     # -- any call
 
-    def request(self, method: str, params: Json | None = None,
-                **options: Any) -> Json:
+    def request(self, method: str, params: Json | None = None, **options: Any) -> Json:
         """Send any request, also what the server does not declare; its result."""
         return self._begin(method, params, **options).wait()  # type: ignore
 

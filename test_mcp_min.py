@@ -2031,14 +2031,11 @@ class Test8Eras(ServerCase):
     def test_before_initialize_only_ping_is_served(self):
         with serving(echo, date=None) as wire:
             wire.fence()
-            for method, code, word in [
-                    ("tools/list", -32600, "initialize"),
-                    ("server/discover", -32602, "protocol/protocolVersion"),
-                    ("server/discover", -32602, "protocol/clientCapabilities")]:
+            for method in ("tools/list", "server/discover"):
                 with self.subTest(method):
                     error = wire.ask(request(1, method))["error"]
-                    self.assertEqual(error["code"], code)
-                    self.assertIn(word, error["message"])
+                    self.assertEqual(error["code"], -32600)
+                    self.assertIn("initialize", error["message"])
 
     def test_a_malformed_initialize_is_refused_and_a_later_one_suffices(self):
         good = initialize()["params"]
@@ -3283,6 +3280,16 @@ class Test13Methods(unittest.TestCase):
         *sent, _ = fake.sent()
         self.assertEqual([m["id"] for m in sent if "id" in m],
                          [m["params"]["requestId"] for m in sent if "id" not in m])
+
+    def test_what_timed_out_before_its_turn_is_neither_sent_nor_cancelled(self):
+        has_room = threading.Event()
+        with Scripted() as fake:
+            fake.input.flush = lambda: has_room.wait(SECONDS)
+            fake.client.submit("first")
+            self.assertRaises(RequestTimeout, fake.client.request, "late", timeout=0.01)
+            has_room.set()
+            fake.client.request("last")
+        self.assertEqual([m["method"] for m in fake.sent()], ["first", "last"])
 
     def test_what_the_server_does_not_declare_is_refused_before_it_is_sent(self):
         offered = {"ping", "acme/own", "resources/list", "resources/read",

@@ -3571,18 +3571,19 @@ USAGE = """usage: mcp_min.py COMMAND
 def main(words: list[str]) -> int:
     """Run a command; the exit status."""
     command, *words = words or ["nothing"]
-    server = words[words.index("--") + 1:] if "--" in words else words
+    at = [*words, "--"].index("--")
+    tool, server = words[:at], words[at + 1:] if command == "call" else words
     try:
         if command == "--version":
             say(__version__)
         elif command == "demo":
             demo()
-        elif command in ("list", "call") and server:
+        elif command in ("list", "call") and tool and server and server[0][:1] != "-":
             with Client(server if len(server) > 1 else server[0]) as client:
                 if command == "list":
                     list_all(client)
                 else:
-                    return call_tool(client, *words[:-len(server) - 1])
+                    return call_tool(client, *tool)
         else:
             raise ValueError(f"{command}: write it as above")
     except (ValueError, TypeError) as error:
@@ -3632,7 +3633,8 @@ def call_tool(client: Client, name: str, *pairs: str) -> int:
     result = client.call_tool(name, arguments, raise_on_error=False)
     for block in result.content:
         block = block.get("resource", block)
-        say(block.get("text") or show({**block, "data": "…", "blob": "…"}))
+        hidden = {key: "..." for key in ("data", "blob") if key in block}
+        say(block.get("text") or show({**block, **hidden}))
     return 1 if result.is_error else 0
 
 

@@ -3666,6 +3666,97 @@ class TestInterop(unittest.TestCase):
                 c.call_tool("add", raise_on_error=False), c.call_tool("ask")], heard)
 
 
+COMMANDED = f"import sys\nsys.path.insert(0, {str(HERE)!r})" + r'''
+from mcp_min import Image, Server, ToolError
+server = Server("commanded", "1.0")
+@server.tool
+def kinds(n: int, flag: bool = False, text: str = "", items: list = []) -> list:
+    "Says what came."
+    return [f"{n!r} {flag!r} {text!r} {items!r}", Image(data=b"x"), "\x1b[31mred"]
+@server.tool
+def fail() -> str:
+    raise ToolError("no luck")
+@server.tool
+def long() -> str:
+    return "line\n" * 100_000
+@server.resource("files://{name}")
+def file(name: str) -> str:
+    return name
+@server.prompt
+def hello() -> str:
+    "Greets."
+    return "hi"
+server.run()
+'''
+
+
+class Test14Commands(unittest.TestCase):
+    def run_command(self, *words):
+        """Exit status, stdout and stderr."""
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "server.py").write_text(COMMANDED, encoding="utf-8")
+            done = subprocess.run(
+                [sys.executable, mcp_min.__file__, *words], cwd=folder,
+                capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_list_shows_what_a_server_offers(self):
+        status, out, _ = self.run_command("list", "server.py")
+        self.assertEqual((status, out.splitlines()), (0, [
+            f"commanded 1.0, revision {LATEST}", "tool kinds: Says what came.",
+            "    n: integer", "    flag?: boolean", "    text?: string",
+            "    items?: array", "tool fail:", "tool long:",
+            "resource files://{name}: file", "prompt hello: Greets."]))
+
+    def test_call_reads_values_by_the_schema_and_shows_what_came(self):
+        for words in (["n=5", "flag=true", "text=7", "items=[1]"],
+                      ['{"n": 5, "flag": true, "text": "7", "items": [1]}']):
+            status, out, _ = self.run_command("call", "kinds", *words, "--", "server.py")
+            self.assertEqual((status, out.splitlines()), (0, [
+                "5 True '7' [1]",
+                '{"type": "image", "data": "...", "mimeType": "image/png"}',
+                r"\x1b[31mred"]))
+
+    def test_what_fails_says_so_and_has_the_status_1(self):
+        for words, text in [
+                (["call", "fail", "--", "server.py"], "no luck"),
+                (["call", "none", "--", "server.py"], "Unknown name none"),
+                (["list", "no-such-command"], "no-such-command")]:
+            with self.subTest(words):
+                status, out, err = self.run_command(*words)
+                self.assertEqual(status, 1)
+                self.assertIn(text, out + err)
+                self.assertNotIn("Traceback", out + err)
+
+    def test_what_is_written_wrong_shows_the_usage_and_has_the_status_2(self):
+        for words in ([], ["list"], ["call"], ["call", "kinds"], ["call", "kinds", "--"],
+                      ["call", "--", "server.py"], ["list", "--help"], ["other", "x"],
+                      ["call", "kinds", "n", "--", "server.py"]):
+            with self.subTest(words):
+                status, out, err = self.run_command(*words)
+                self.assertEqual((status, out), (2, ""))
+                self.assertIn("usage: mcp_min.py", err)
+
+    @unittest.skipIf(os.name == "nt", "there are other errors of pipes")
+    def test_a_reader_that_has_enough_is_no_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "server.py").write_text(COMMANDED, encoding="utf-8")
+            command = [sys.executable, mcp_min.__file__, "call", "long", "--", "server.py"]
+            with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE) as process:
+                self.assertEqual(process.stdout.readline(), b"line\n")
+                process.stdout.close()
+                self.assertEqual(process.stderr.read(), b"")
+            self.assertEqual(process.returncode, 0)
+
+    def test_the_demo_is_a_session_line_by_line(self):
+        status, out, _ = self.run_command("demo")
+        self.assertEqual(status, 0)
+        for text in ('-> {"jsonrpc":"2.0","id":1,"method":"initialize"', "elicitation/",
+                     '"text":"Hello, Ada!"'):
+            self.assertIn(text, out)
+
+
 class TestReadme(unittest.TestCase):
     """Every block of the README is run."""
 
@@ -3787,10 +3878,6 @@ class TestHouse(unittest.TestCase):
             value = getattr(mcp_min, name)
             if name != "Text":
                 self.assertTrue(value.__doc__, name)
-        for cls in (mcp_min.Server, mcp_min.Client, mcp_min.Context):
-            for name, value in vars(cls).items():
-                if not name.startswith("_") and callable(value) and name.islower():
-                    self.assertIsNotNone(value, f"{cls.__name__}.{name}")
 
     def test_each_method_of_the_table_has_a_handler(self):
         for name, row in mcp_min.METHODS.items():

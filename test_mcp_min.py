@@ -3711,7 +3711,8 @@ class Test14Commands(unittest.TestCase):
     def test_call_reads_values_by_the_schema_and_shows_what_came(self):
         for words in (["n=5", "flag=true", "text=7", "items=[1]"],
                       ['{"n": 5, "flag": true, "text": "7", "items": [1]}']):
-            status, out, _ = self.run_command("call", "kinds", *words, "--", "server.py")
+            words = ["call", "kinds", *words, "--", "server.py"]
+            status, out, _ = self.run_command(*words)
             self.assertEqual((status, out.splitlines()), (0, [
                 "5 True '7' [1]",
                 '{"type": "image", "data": "...", "mimeType": "image/png"}',
@@ -3729,9 +3730,9 @@ class Test14Commands(unittest.TestCase):
                 self.assertNotIn("Traceback", out + err)
 
     def test_what_is_written_wrong_shows_the_usage_and_has_the_status_2(self):
-        for words in ([], ["list"], ["call"], ["call", "kinds"], ["call", "kinds", "--"],
-                      ["call", "--", "server.py"], ["list", "--help"], ["other", "x"],
-                      ["call", "kinds", "n", "--", "server.py"]):
+        for words in ([], ["list"], ["call"], ["call", "kinds"], ["list", "--help"],
+                      ["call", "kinds", "--"], ["call", "--", "server.py"],
+                      ["call", "kinds", "n", "--", "server.py"], ["other", "x"]):
             with self.subTest(words):
                 status, out, err = self.run_command(*words)
                 self.assertEqual((status, out), (2, ""))
@@ -3741,7 +3742,8 @@ class Test14Commands(unittest.TestCase):
     def test_a_reader_that_has_enough_is_no_error(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "server.py").write_text(COMMANDED, encoding="utf-8")
-            command = [sys.executable, mcp_min.__file__, "call", "long", "--", "server.py"]
+            words = ["call", "long", "--", "server.py"]
+            command = [sys.executable, mcp_min.__file__, *words]
             with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE) as process:
                 self.assertEqual(process.stdout.readline(), b"line\n")

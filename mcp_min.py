@@ -705,7 +705,7 @@ class Outgoing:
                 if isinstance(event, dict):
                     return event
                 if event is None:
-                    text = f"{self.method}: no response in {monotonic() - start:.1f} s"
+                    text = f"{self.method}: no result in {monotonic() - start:.1f} s"
                     raise RequestTimeout(text + self.connection.hint())
                 if isinstance(event, BaseException):
                     raise event
@@ -1869,7 +1869,7 @@ def function_in(fn: Any) -> tuple[Any, int, set[str]]:
         elif callable(fn) and isinstance(fn.__call__, types.MethodType):
             fn = fn.__call__
         else:
-            raise TypeError(f"{fn!r} is not a Python function")
+            raise TypeError(f"{fn!r} is no function (name=… names one)")
     return fn, skipped, given
 
 
@@ -1882,8 +1882,9 @@ class Function:
     def __init__(self, fn: Any, schema: Json | None = None) -> None:
         function, skipped, given = function_in(fn)
         self.fn, self.name, code = fn, function.__name__, function.__code__
-        text = re.sub(r"\n\s+", "\n", function.__doc__ or "")
-        self.description = text.strip() or None
+        text = function.__doc__ or ""
+        margin = min(re.findall(r"\n([ \t]*)\S", text), default="")
+        self.description = text.replace(f"\n{margin}", "\n").strip() or None
         if code.co_flags & CO_COROUTINE:
             raise TypeError("async def: call asyncio.run(…) in a def")
         if code.co_posonlyargcount or code.co_flags & CO_VARARGS:
@@ -2836,7 +2837,7 @@ class ServerSession(Connection):
         name = require(request.params, "name", str)
         entry = self.server.entries[key].get(name)
         if entry is None:
-            raise McpError(INVALID_PARAMS, f"Unknown name {name}", {"name": name})
+            raise McpError(INVALID_PARAMS, f"Unknown {key[:-1]} {name}", {"name": name})
         return entry, require(request.params, "arguments", dict, {})
 
     def call_tool(self, request: Serving) -> Json:
@@ -3080,7 +3081,7 @@ def open_target(target: Any, env: dict[str, str] | None, inherit_env: bool,
     if isinstance(target, (str, os.PathLike)):
         target = command_of(os.fspath(target))
     if not target:
-        raise ValueError("the target has no command; only stdio is spoken here")
+        raise ValueError("no command (of an mcp.json, pass one entry)")
     if hasattr(target[0], "read"):
         return Pipes(*target)
     variables = {name: value for name, value in os.environ.items()

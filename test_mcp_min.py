@@ -2658,6 +2658,20 @@ class Test11Server(ServerCase):
                     pages.append("".join(entry["name"] for entry in entries))
                 self.assertEqual(pages, ["12", "34", "5"])
 
+    def test_a_docstring_is_the_description_with_its_lines_as_they_stand(self):
+        for text, expected in [
+                (None, None), (" One. ", "One."),
+                ("\n    One.\n    Two.\n    ", "One.\nTwo."),
+                ("One.\n\n        Two:\n          - a\n\n            b\n        ",
+                 "One.\n\nTwo:\n  - a\n\n    b")]:
+            with self.subTest(text):
+                server = Server("s")
+                echo.__doc__, before = text, echo.__doc__
+                server.tool(echo)
+                echo.__doc__ = before
+                with Client(server) as client:
+                    self.assertEqual(client.list_tools()[0].description, expected)
+
     def test_entries_carry_their_metadata(self):
         server = Server("s")
         common = {"title": "Title", "description": "About", "icons": [{"src": "i.png"}]}
@@ -2750,7 +2764,7 @@ class Test11Server(ServerCase):
         for act, kind, words in [
                 (lambda: server.tool(shout), ValueError, "tool shout already"),
                 (lambda: server.resource("DATA://bad", password), ValueError, "alr"),
-                (lambda: server.tool("t"), TypeError, "not a Python function"),
+                (lambda: server.tool("t"), TypeError, "no function"),
                 (lambda: server.tool(echo, name="a b"), ValueError, "'a b'"),
                 (lambda: server.tool(echo, titel="x"), TypeError, "titel"),
                 (lambda: server.resource(echo), TypeError, "URI"),
@@ -3721,7 +3735,7 @@ class Test14Commands(unittest.TestCase):
     def test_what_fails_says_so_and_has_the_status_1(self):
         for words, text in [
                 (["call", "fail", "--", "server.py"], "no luck"),
-                (["call", "none", "--", "server.py"], "Unknown name none"),
+                (["call", "none", "--", "server.py"], "Unknown tool none"),
                 (["list", "no-such-command"], "no-such-command")]:
             with self.subTest(words):
                 status, out, err = self.run_command(*words)

@@ -3081,7 +3081,7 @@ def open_target(target: Any, env: dict[str, str] | None, inherit_env: bool,
     if isinstance(target, (str, os.PathLike)):
         target = command_of(os.fspath(target))
     if not target:
-        raise ValueError("no command (of an mcp.json, pass one entry)")
+        raise ValueError("stdio alone: pass a command, or an entry of an mcp.json")
     if hasattr(target[0], "read"):
         return Pipes(*target)
     variables = {name: value for name, value in os.environ.items()

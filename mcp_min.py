@@ -156,6 +156,9 @@ class Error(Exception):
 class McpError(Error):
     """A JSON-RPC error (code, message, data): handlers raise it, calls receive it."""
 
+    code, message = INTERNAL_ERROR, "Internal error"  # if a class forgets `super()`
+    data: Any = None
+
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
         self.code, self.message, self.data = code, message, data
@@ -226,8 +229,9 @@ def show(value: Any) -> str:
 
 def text_of(error: BaseException) -> str:
     """An exception as a text: "TypeName: message"; of a group of them, its leaves."""
-    if hasattr(error, "exceptions"):
-        return "; ".join(map(text_of, error.exceptions))
+    leaves = getattr(error, "exceptions", None)
+    if isinstance(leaves, (list, tuple)):
+        return "; ".join(map(text_of, leaves))
     name, text = type(error).__name__, ""
     with suppress(Exception):  # its own __str__ may fail
         text = str(error)
@@ -517,7 +521,10 @@ class Turns:
         self._began = monotonic()
         if not self._wake.is_set():  # the watcher clears it, and then looks
             self._wake.set()
-        handler()
+        try:
+            handler()
+        except BaseException as error:  # which must not end the turns
+            log_exception("a request could not be handled", error)
         with self._lock:
             if not self._is_passed:
                 self._began = None
@@ -619,12 +626,13 @@ class Incoming:
 
     def report_progress(self, params: Json) -> None:
         """Report progress if it has increased, and the request is open."""
+        progress: float = params["progress"]
+
         def has_advanced() -> bool:
             before = self._progress
             self._progress = max(before, progress)
             return self.is_open() and progress > before
 
-        progress: float = params["progress"]
         if progress > self._progress:  # a TypeError comes here, in no other thread
             line = notification("notifications/progress", params)
             self.connection.write(line, has_advanced)
@@ -704,7 +712,7 @@ class Outgoing:
                 event = self._next_event(min(start + limit, monotonic() + idle))
                 if isinstance(event, dict):
                     return event
-                if event is None:
+                if not event or type(event) is tuple and monotonic() > start + limit:
                     text = f"{self.method}: no result in {monotonic() - start:.1f} s"
                     raise RequestTimeout(text + self.connection.hint())
                 if isinstance(event, BaseException):
@@ -802,11 +810,10 @@ class Connection:
     def _put(self, line: Line) -> None:
         if os.getpid() != self._pid:
             return  # a child that a handler has forked: the peer is its parent's
-        if self._trace:
-            self._trace(f"-> {line.decode()}")
+        self._show("->", line)
         try:
             rest = memoryview(line + b"\n")
-            while rest:
+            while rest and not self.why_ended:  # after that, they may be closed
                 count = self._writer.write(rest)
                 if count is None:  # somebody has made it non-blocking
                     wait_for_room(self._writer, None)
@@ -814,6 +821,11 @@ class Connection:
             self._writer.flush()
         except Exception as error:
             self.end(ConnectionClosed(f"The peer cannot be written to: {error}"))
+
+    def _show(self, arrow: str, line: Line) -> None:
+        if self._trace:
+            with suppress(Exception):  # of the user's function
+                self._trace(f"{arrow} {line.decode('utf-8', 'replace')}")
 
     def close_output(self, seconds: float) -> None:
         """Close the stream that is written, unless a thread is in it for too long."""
@@ -862,8 +874,7 @@ class Connection:
             return False
         if line and not line.isspace():
             try:
-                if self._trace:
-                    self._trace(f"<- {line.decode('utf-8', 'replace')}")
+                self._show("<-", line)
                 self._act(line)
             except Exception as error:  # ours: the session goes on
                 log_exception("a message could not be handled", error)
@@ -1027,7 +1038,7 @@ LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool], str]] = {
 # The keywords with schemas in them: one, a list, or an object of them.
 ONE = {"additionalProperties", "propertyNames", "items", "not", "if", "then", "else"}
 LIST = {"allOf", "anyOf", "oneOf", "prefixItems"}
-MEMBERS = {"properties", "patternProperties", "$defs"}
+MEMBERS = {"properties", "patternProperties", "$defs", "definitions"}
 # Types of other arguments.
 ARGUMENTS = dict.fromkeys(LIMITS, "integer")
 ARGUMENTS.update(
@@ -1276,17 +1287,17 @@ def nearest(found: list[list[Problem]], value: Any) -> list[Problem]:
 # are attributes, too.
 
 FIELDS = frozenset(re.findall(r"\w+", """
-_meta action annotations arguments audience blob cacheScope capabilities clientInfo
+_meta action annotations arguments audience blob capabilities clientInfo
 completion completions content contents costPriority cursor data default description
 destructiveHint elicitation elicitationId execution experimental extensions hasMore
 hints icons id idempotentHint includeContext input inputSchema instructions
 intelligencePriority isError lastModified level listChanged logger logging maxTokens
 message messages metadata method mimeType mode model modelPreferences name nextCursor
 openWorldHint outputSchema params priority prompts protocolVersion readOnlyHint
-requestedSchema requestId required resource resources resourceTemplates resultType role
+requestedSchema requestId required resource resources resourceTemplates role
 roots sampling serverInfo size sizes speedPriority src stopReason stopSequences
-structuredContent subscribe supportedVersions systemPrompt tasks temperature text theme
-title toolChoice tools toolUseId total ttlMs type uri uriTemplate url values version
+structuredContent subscribe systemPrompt tasks temperature text theme
+title toolChoice tools toolUseId total type uri uriTemplate url values version
 websiteUrl
 """))
 # Fields that hold data of users: what is in them is as it came.
@@ -1453,10 +1464,10 @@ def to_base64(data: Any) -> str:
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
-def as_block(value: Any) -> Block:
+def as_block(value: Any) -> Wire:
     """A block as it is, a text, or data as JSON."""
-    if isinstance(value, Block):
-        return value
+    if isinstance(value, Block) or isinstance(value, Wire) and "type" in value:
+        return value  # what a client got is a Wire
     return Text(value if isinstance(value, str) else json_text(value))
 
 
@@ -1873,7 +1884,7 @@ def function_in(fn: Any) -> tuple[Any, int, set[str]]:
     return fn, skipped, given
 
 
-CO_VARARGS, CO_VARKEYWORDS, CO_COROUTINE = 4, 8, 128  # as in `inspect`, slow to import
+CO_VARARGS, CO_VARKEYWORDS, CO_ASYNC = 4, 8, 0x280  # as `inspect` has it, which is slow
 
 
 class Function:
@@ -1885,7 +1896,7 @@ class Function:
         text = function.__doc__ or ""
         margin = min(re.findall(r"\n([ \t]*)\S", text), default="")
         self.description = text.replace(f"\n{margin}", "\n").strip() or None
-        if code.co_flags & CO_COROUTINE:
+        if getattr(fn, "__code__", code).co_flags & CO_ASYNC:
             raise TypeError("async def: call asyncio.run(…) in a def")
         if code.co_posonlyargcount or code.co_flags & CO_VARARGS:
             raise TypeError("arguments go by name: no *args, no parameters before /")
@@ -2000,7 +2011,6 @@ class Serving(Incoming):
         super().__init__(*arguments)
         self.meta = as_dict(as_dict(self.params).get("_meta"))
         self.token = valid_id(self.meta.get("progressToken"))
-        self.steps: Json = {}  # the results of `once`
 
 
 def unknown_method(method: str) -> McpError:
@@ -2018,7 +2028,7 @@ class Legacy:
         self.date = ""  # the revision, once there was `initialize`
         self.client_info: Json = {}
         self.client_capabilities: Json = {}
-        self.log_level: str | None = "info"
+        self.log_level = "info"
         # What it is told of: LIST_CHANGED, and resources by their URI in normal form.
         self.topics: set[str] = set()
 
@@ -2111,26 +2121,13 @@ class Context:
     def log(self, level: str, data: Any, logger_name: str | None = None) -> Any:
         """Send a log message: any JSON, with a level from "debug" to "emergency"."""
         self.check_cancelled()
-        rank, least = LEVELS.index(level), self._request.era.log_level
-        if least and rank >= LEVELS.index(least):
+        if LEVELS.index(level) >= LEVELS.index(self._request.era.log_level):
             params = fields(level=level, logger=logger_name)
             params["data"] = plain(data)
             self._request.notify("notifications/message", params)
 
     debug, info, notice, warning, error, critical, alert, emergency = map(
         partial(partialmethod, log), LEVELS)
-
-    def once(self, key: str, fn: Callable[[], Any]) -> Any:
-        """The result of fn(), a JSON value, which runs once for a request.
-
-        For what must not be done again by revisions that run a handler once more after
-        each question (2026-07-28, which is not spoken yet).
-        """
-        self.check_cancelled()
-        steps = self._request.steps
-        if key not in steps:
-            steps[key] = plain(fn())
-        return steps[key]
 
     def elicit(self, message: str, schema: Any, key: str = "",
                timeout: Seconds = 600) -> Elicited:
@@ -2209,7 +2206,8 @@ class Context:
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """The contents of a resource of this server."""
         self.check_cancelled()
-        contents = self._session.contents(uri, self._request)
+        # This is the thread of the handler: the resource's function belongs here, too.
+        contents = self._session.contents(uri, self._request, lambda call, _: call())
         return list(map(ResourceContents.of, contents))
 
 
@@ -2268,6 +2266,7 @@ class Stopped(SystemExit):
 def fulfil(future: Future[Any], call: Job) -> None:
     """Put the outcome of a call into a Future, unless that is cancelled."""
     if future.cancelled():
+        future.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
         return
     try:
         settle = partial(future.set_result, call())
@@ -2416,7 +2415,8 @@ class Tool(Entry):
         elif self._output is None and (value is None or isinstance(value, str)):
             value = ToolResult(value)
         elif not isinstance(value, ToolResult):
-            value = ToolResult(json_text(value), plain(value))
+            text = value if type(value) is str else json_text(value)
+            value = ToolResult(text, plain(value))
         if value["isError"]:
             return value  # type: ignore[no-any-return]
         data = value.get("structuredContent")
@@ -2493,10 +2493,10 @@ class Server:
     page_size: entries of a list that come at once.  max_workers: handlers at a time.
     lifespan: a function of the server that gives a context manager, entered for each
     client.  threaded=False: handlers run on the thread that called `run`; run_handler:
-    a function that gets a job without arguments for each, to be called on the thread of
-    the host.  mask_errors: clients do not see what an unexpected exception says.
-    capabilities: declared beside those of what is registered.  trace: a
-    function that gets each line as text.
+    a function that gets each as a job, which the host's own thread is to call.
+    mask_errors: clients do not see what an unexpected exception says.
+    capabilities: declared beside those of what is registered.
+    trace: a function that gets each line as text.
 
     Handlers run on several threads; any method may be called from any thread.
     """
@@ -2507,6 +2507,8 @@ class Server:
                  lifespan: Handler = None, threaded: bool = True,
                  run_handler: Handler = None, mask_errors: bool = False,
                  capabilities: Json | None = None, trace: Handler = None) -> None:
+        if page_size < 1 or max_workers < 1:
+            raise ValueError("page_size and max_workers are at least 1")
         self.info = fields(name=name, version=version, title=title)
         self.instructions, self.page_size = instructions, page_size
         self.max_workers, self.max_message_bytes = max_workers, max_message_bytes
@@ -2858,12 +2860,12 @@ class ServerSession(Connection):
 
     def read_resource(self, request: Serving) -> Json:
         uri = require(request.params, "uri", str)
-        return {"contents": self.contents(uri, request)}
+        return {"contents": self.contents(uri, request, self._run)}
 
-    def contents(self, uri: str, request: Serving) -> list[Json]:
+    def contents(self, uri: str, request: Serving, run: Any) -> list[Json]:
         resource, values = self._resource(uri, request)
         call = self._bound(resource, values, request)
-        return resource.contents(self._run(call, request), uri)
+        return resource.contents(run(call, request), uri)
 
     def _resource(self, uri: str, request: Serving) -> tuple[Resource, Json]:
         """A resource, and the values in its URI; McpError: there is none."""
@@ -2929,7 +2931,6 @@ class Pipes:
         self.reader, self.writer = reader, writer
         self.stderr_tail = ""
         self.exit_code: int | None = None
-        self.is_silent = False            # stderr is kept, not passed on
         self.hung_up = threading.Event()  # set when all that it wrote was read
 
     def await_end(self) -> None:
@@ -2989,7 +2990,7 @@ class Process(Pipes):
             # In pieces, because a line may be endless; \r ends one, too: progress bars.
             for line in iter(partial(stream.readline, 65536), ""):
                 self.stderr_tail = (self.stderr_tail + line)[-8192:]
-                if self._show and not self.is_silent:
+                if self._show:
                     try:
                         self._show(line)
                     except BaseException as error:
@@ -3113,8 +3114,8 @@ class Client:
     timeout: seconds without a response or progress, max_timeout: seconds in all, for
     each call that does not give its own; None: no limit.
     stderr: a text stream or a function that gets the server's (default: ours), or None.
-    log_level: the least one that log_handler gets.  trace: a
-    function that gets each line as text.
+    log_level: the least one that log_handler gets.
+    trace: a function that gets each line as text.
 
     Handlers: sampling_handler(messages, params) gives a text, or a whole result;
     elicitation_handler(message, schema, params) a content, None (decline) or Elicited;
@@ -3485,6 +3486,8 @@ class ClientSession(Connection):
     def on_refused(self, line: Line, error: McpError, found_id: Any, put: Any) -> None:
         """Fail the call that it was for; garbage is never answered."""
         self.noise.append(show(line[:200].decode("utf-8", "replace")))
+        if put != self.post:
+            put()  # it has no response in the batch
         lost = [self.outgoing.get(own_id(found_id))]
         if isinstance(error, Oversized) and found_id is None and (
                 b'"method"' not in line[:200]):
@@ -3508,19 +3511,16 @@ class ClientSession(Connection):
 
     def _respond(self, request: Incoming) -> None:
         try:
-            request.respond(self.answer(
-                {"method": request.method, "params": request.params}))
+            request.respond(self.answer(request.method, request.params))
         except McpError as error:
             request.fail(error)
         except BaseException as error:
             request.fail(McpError(INTERNAL_ERROR, text_of(error)))
             log_exception(f"the handler of {request.method} failed", error)
 
-    def answer(self, question: Any) -> Json:
+    def answer(self, method: str, params: Json) -> Json:
         """The result for a question.  McpError: it cannot be answered."""
-        client, method = self._client, require(as_dict(question), "method", str)
-        params = require(question, "params", dict, {})
-        is_url = params.get("mode") == "url"
+        client, is_url = self._client, params.get("mode") == "url"
         if method == "roots/list" and client.roots is not None:
             return {"roots": client.roots}
         if method == "sampling/createMessage" and client.sampling_handler:

@@ -1172,6 +1172,8 @@ REFERENCES = [
     ({"$defs": {"a": NULL}, "items": {"$ref": "#/$defs/a"}}, [[None]], [[1]]),
     ({"$defs": {"a/b~%": False}, "$ref": "#/$defs/a~1b~0%25"}, [], [1]),
     ({"prefixItems": [NULL, {"$ref": "#/prefixItems/0"}]}, [[None, None]], [[None, 1]]),
+    ({"$ref": "#/definitions/a", "definitions": {
+        "a": {"$ref": "#/definitions/b"}, "b": NULL}}, [None], [1]),
     ({"$id": "https://x/y", "$defs": {"a": NULL}, "allOf": [
         {"$ref": "#/$defs/a"}, {"$ref": "https://x/y#/$defs/a"}]}, [None], [1]),
     ({"properties": {"next": {"$ref": "#"}}, "additionalProperties": False},
@@ -2125,12 +2127,6 @@ class Test9Context(unittest.TestCase):
                     "progressToken": "t", "progress": count, "total": 3})
             self.assertEqual(text_in(wire.receive()), "abc")
 
-    def test_once_runs_once_in_a_request(self):
-        runs = []
-        found = asking(lambda ctx: [
-            ctx.once("paid", lambda: runs.append(1) or len(runs)) for _ in "ab"])[1]
-        self.assertEqual((found, runs), ([1, 1], [1]))
-
     def test_read_resource_runs_its_function_which_asks_questions_of_its_own(self):
         questions, found = asking(
             lambda ctx: [ctx.elicit("Name?", str).data,
@@ -2318,7 +2314,7 @@ class Test9Context(unittest.TestCase):
         acts = {
             "report_progress": [1], "track": ["abc"], "log": ["info", "x"],
             "debug": ["x"], "elicit": ["Sure?", bool], "elicit_url": ["Log in", "x:"],
-            "sample": ["Hi"], "list_roots": [], "ask": [{}], "once": ["k", int],
+            "sample": ["Hi"], "list_roots": [], "ask": [{}],
             "read_resource": ["data://password"], "wait": [0], "notify": ["acme/x"],
             "ping": [], "check_cancelled": []}
         raised = []
@@ -2755,6 +2751,98 @@ class Test11Server(ServerCase):
             wire.fence()
         self.assertIn("ZeroDivisionError", stderr.getvalue())
 
+    def test_no_exception_makes_a_server_deaf(self):
+        class Odd(Exception):
+            exceptions = None
+
+        class Careless(McpError):
+            def __init__(self):
+                """Without super()."""
+
+        def trace(line):
+            raise ValueError(line)
+
+        for settings in ({}, {"max_workers": 1}, {"trace": trace}):
+            server = Server("s", **settings)
+            server.add_tool(raising(Odd()), name="odd", input_schema={"type": "object"})
+            server.method("acme/careless")(lambda: raising(Careless())())
+            server.add_tool(lambda: time.sleep(0.01), name="long")
+            with self.subTest(settings), captured_stderr(), Wire(server) as wire:
+                for number in range(3):
+                    self.assertTrue(wire.ask(call(1, "odd"))["result"]["isError"])
+                    self.assertEqual(wire.ask(request(2, "acme/careless"))["error"], {
+                        "code": -32603, "message": "Internal error"})
+                    wire.ask(call(3, "long"))
+
+    def test_nothing_is_written_after_the_end(self):
+        class Narrow(Pipe):
+            def write(self, data):
+                sizes.append(len(data))
+                has_room.wait(SECONDS)
+                return 1
+
+        sizes, has_room, before = [], threading.Event(), threading.enumerate()
+        reader = Pipe()
+        reader.write(json.dumps(initialize()).encode() + b"\n")
+        reader.close()
+        with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0):
+            Server("s").serve(reader, Narrow())
+        has_room.set()
+        for thread in set(threading.enumerate()) - set(before):
+            thread.join(SECONDS)
+        self.assertLessEqual(len(sizes), 1)
+
+    def test_a_resource_is_read_by_a_handler_on_the_only_thread(self):
+        def read(ctx: Context) -> str:
+            return ctx.read_resource("data://x")[0].text
+
+        for settings in ({"threaded": False}, {"max_workers": 1}):
+            server = Server("s", **settings)
+            server.add_resource("data://x", lambda: "hi")
+            server.add_tool(read)
+            with self.subTest(settings), Client(server) as client:
+                self.assertEqual(client.call_tool("read").text, "hi")
+
+    def test_what_a_client_got_can_be_passed_on(self):
+        inner, outer = Server("inner"), Server("outer")
+        inner.add_tool(lambda: ["a", Image(data=b"x")], name="t")
+        with Client(inner) as behind:
+            outer.add_tool(lambda: ToolResult(behind.call_tool("t").content), name="t")
+            with Client(outer) as client:
+                self.assertEqual(
+                    client.call_tool("t").content, behind.call_tool("t").content)
+
+    def test_a_text_where_another_type_was_possible_stays_as_it_is(self):
+        def say() -> Optional[str]:
+            return "sunny"
+
+        say.__annotations__["return"] = Optional[str]
+        [result] = results_of(say)
+        self.assertEqual((result["content"], result["structuredContent"]),
+                         ([Text("sunny")], {"result": "sunny"}))
+
+    def test_an_async_function_needs_a_def_around_it(self):
+        import asyncio
+
+        async def work() -> str:
+            return "done"
+
+        async def many():
+            yield 1
+
+        @functools.wraps(work)
+        def blocking():
+            return asyncio.run(work())
+
+        @functools.wraps(blocking)
+        async def wrapper():
+            return blocking()
+
+        for function in (work, many, wrapper):
+            with self.assertRaisesRegex(TypeError, "asyncio.run"):
+                Server("s").tool(function)
+        self.assertEqual(results_of(blocking)[0]["content"], [Text("done")])
+
     def test_an_error_in_the_lifespan_ends_the_session(self):
         server = Server("s", lifespan=lambda server: open("/no/database"))
         self.assertRaises(OSError, server.serve, Pipe(), Pipe())
@@ -2765,6 +2853,8 @@ class Test11Server(ServerCase):
                 (lambda: server.tool(shout), ValueError, "tool shout already"),
                 (lambda: server.resource("DATA://bad", password), ValueError, "alr"),
                 (lambda: server.tool("t"), TypeError, "no function"),
+                (lambda: Server("s", page_size=0), ValueError, "page_size"),
+                (lambda: Server("s", max_workers=0), ValueError, "max_workers"),
                 (lambda: server.tool(echo, name="a b"), ValueError, "'a b'"),
                 (lambda: server.tool(echo, titel="x"), TypeError, "titel"),
                 (lambda: server.resource(echo), TypeError, "URI"),
@@ -2827,7 +2917,7 @@ class Scripted:
             *lines, rest = (rest + chunk).split(b"\n")
             for message in map(json.loads, lines):
                 self.received.put(message)
-                if {"id", "method"} <= message.keys():
+                if isinstance(message, dict) and {"id", "method"} <= message.keys():
                     self.reply(message)
         self.output.close()
 
@@ -3186,6 +3276,14 @@ class Test13Messages(unittest.TestCase):
                 self.assertEqual(fake.client.request("x"), {"a": 1})
             self.assertEqual([m["method"] for m in fake.sent()], ["x"])
 
+    def test_garbage_in_an_array_does_not_hold_back_the_responses_to_the_rest(self):
+        question = {"jsonrpc": "2.0", "id": "q", "method": "ping"}
+        with Scripted(lambda m: [[question, 5], ok(m)]) as fake:
+            fake.client.request("x")
+            fake.next("x")
+            self.assertEqual(fake.received.get(timeout=SECONDS), [
+                {"jsonrpc": "2.0", "id": "q", "result": {}}])
+
     def test_noise_is_quoted_in_errors(self):
         usage = "usage: server [-h]"
         error = {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": usage}}
@@ -3294,6 +3392,25 @@ class Test13Methods(unittest.TestCase):
         *sent, _ = fake.sent()
         self.assertEqual([m["id"] for m in sent if "id" in m],
                          [m["params"]["requestId"] for m in sent if "id" not in m])
+
+    def test_progress_that_waits_to_be_heard_does_not_postpone_the_max_timeout(self):
+        def hear(progress, total, message):
+            heard.append(progress)
+            time.sleep(0.01)
+
+        heard = []
+        with Scripted(lambda m: [*(progress(m, n) for n in range(2000)), ok(m)]) as fake:
+            self.assertRaises(RequestTimeout, fake.client.request, "x",
+                              progress_handler=hear, max_timeout=0.05)
+        self.assertLess(len(heard), 2000)
+
+    def test_who_waits_for_a_cancelled_future_is_told(self):
+        from concurrent.futures import CancelledError, wait
+        with Scripted(lambda m: []) as fake:
+            future = fake.client.submit("x")
+            future.cancel()
+            self.assertEqual(wait([future], timeout=SECONDS).done, {future})
+            self.assertRaises(CancelledError, future.result)
 
     def test_what_timed_out_before_its_turn_is_neither_sent_nor_cancelled(self):
         has_room = threading.Event()

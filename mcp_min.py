@@ -1341,9 +1341,9 @@ def wired(value: Any) -> Any:
 def fields(**values: Any) -> Json:
     """Fields in the spelling of the protocol, without those that are None."""
     found = {camel_case(name): values[name] for name in values}
-    unknown = sorted(found.keys() - FIELDS)
-    if unknown:
-        raise TypeError(f"the protocol has no field {', '.join(unknown)}")
+    if not found.keys() <= FIELDS:
+        unknown = ", ".join(sorted(found.keys() - FIELDS))
+        raise TypeError(f"the protocol has no field {unknown}")
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -64,7 +64,7 @@ Seconds = Optional[float]  # None: for ever
 
 
 # -- 1. The specification in tables ----------------------------------------------------
-# What the four revisions say, as data.  No other section compares a revision.
+# What the four revisions say, as data.  No other section names a revision.
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 WITH_BATCHES = ["2024-11-05", "2025-03-26"]  # an array gets an array of responses
@@ -200,6 +200,10 @@ class Cancelled(BaseException):
     """The request was cancelled: let it pass, or clean up and raise it again."""
 
 
+class Stopped(SystemExit):
+    """Raised by SIGTERM and Ctrl-C while a server runs, with the exit status."""
+
+
 class Oversized(McpError):
     """A line that is not parsed: it is too long, or too deep."""
 
@@ -207,6 +211,10 @@ class Oversized(McpError):
 def invalid_params(message: str, field: str = "", issue: str = "") -> McpError:
     data = {"field": field, "issue": issue or message} if field else None
     return McpError(INVALID_PARAMS, message, data)
+
+
+def unknown_method(method: str) -> McpError:
+    return McpError(METHOD_NOT_FOUND, f"Unknown method {method}", {"method": method})
 
 
 def require(params: Json, name: str, kind: type, default: Any = None) -> Any:
@@ -422,7 +430,7 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 # 4. Who waits for a call runs its loop: the reader puts events into the call's queue.
 # 5. The end comes once (`_ended`) and wakes everybody: it is marked, then the tables
 #    are emptied; who adds an entry looks at the mark afterwards.  Streams are closed by
-#    their owner, never while a thread may be inside `_write_queue`.
+#    their owner; who is inside `_put` looks at the mark before he writes on.
 #
 # Without the GIL the same holds: single operations of dict, set, deque and SimpleQueue
 # are atomic there, too, and what is counted (+=) has a lock.
@@ -431,6 +439,21 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 def start_thread(name: str, run: Job) -> None:
     """Start a daemon thread; RuntimeError: the system has none left."""
     threading.Thread(target=run, name=f"mcp {name}", daemon=True).start()
+
+
+def fulfil(future: Future[Any], call: Job) -> None:
+    """Put the outcome of a call into a Future, unless that is cancelled."""
+    if future.cancelled():
+        future.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
+        return
+    try:
+        settle = partial(future.set_result, call())
+    except Stopped:  # it is for the thread, not of the call
+        raise
+    except BaseException as error:
+        settle = partial(future.set_exception, error)
+    if future.set_running_or_notify_cancel():
+        settle()
 
 
 class Pool:
@@ -945,9 +968,9 @@ class Connection:
 
 
 # -- 5. JSON Schema --------------------------------------------------------------------
-# Draft 2020-12, but for what is REFUSED.  A check yields problems; the first twenty end
-# it.  A model's arguments that do not fit are repaired by what the problems say: where
-# another type was expected and a text stands, that is read as JSON.
+# Draft 2020-12, but for `$anchor` and what is REFUSED.  A check yields problems, twenty
+# at most.  A model's arguments that do not fit are repaired by what the problems say:
+# where another type was expected and a text stands, that is read as JSON.
 # Patterns are Python's `re`, which cannot be stopped: so only the author's own schemas
 # are applied, never one that came over the wire.
 
@@ -1934,7 +1957,7 @@ class Function:
 
 
 def normal_uri(uri: str, also_safe: str = "") -> str:
-    """A URI as it is compared: any spelling that a client may give it is the same.
+    """A URI as it is compared: the clients' libraries spell it in their own ways.
 
     The scheme in lower case; percent-encoded, but for what needs no encoding.
     """
@@ -2011,10 +2034,6 @@ class Serving(Incoming):
         super().__init__(*arguments)
         self.meta = as_dict(as_dict(self.params).get("_meta"))
         self.token = valid_id(self.meta.get("progressToken"))
-
-
-def unknown_method(method: str) -> McpError:
-    return McpError(METHOD_NOT_FOUND, f"Unknown method {method}", {"method": method})
 
 
 LIST_CHANGED = {kind: f"notifications/{kind}/list_changed"
@@ -2142,10 +2161,10 @@ class Context:
             schema = {"type": "string", "enum": schema}
         elif not isinstance(schema, dict):
             schema, make = read_hint(schema, Reading())
-        is_value = schema.get("type") != "object"
+        is_value = schema.get("type") != "object" and "properties" not in schema
         if is_value:
             schema = {**OBJECT, "properties": {"value": schema}, "required": ["value"]}
-        form = dict(schema)
+        form = {**schema, **OBJECT}
         form.pop("additionalProperties", None)  # a form cannot say that
         answer = self._ask_one("elicitation/create", key, timeout,
                                message=message, requestedSchema=form)
@@ -2257,25 +2276,6 @@ def check_answer(question: Json, answer: Any) -> None:
         problems = Schema({**form, **OBJECT}).problems(answer.get("content") or {})
     if problems:
         raise BadValue(problems).as_invalid_params(MISFIT)
-
-
-class Stopped(SystemExit):
-    """Raised by SIGTERM and Ctrl-C while a server runs, with the exit status."""
-
-
-def fulfil(future: Future[Any], call: Job) -> None:
-    """Put the outcome of a call into a Future, unless that is cancelled."""
-    if future.cancelled():
-        future.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
-        return
-    try:
-        settle = partial(future.set_result, call())
-    except Stopped:  # it is for the thread, not of the call
-        raise
-    except BaseException as error:
-        settle = partial(future.set_exception, error)
-    if future.set_running_or_notify_cancel():
-        settle()
 
 
 # -- 10. stdin and stdout --------------------------------------------------------------

@@ -2156,11 +2156,13 @@ class Test9Context(unittest.TestCase):
                 (Trip, {"city": {"type": "string"}, "days": {"default": 1}},
                  {"city": "Oslo"}, Trip("Oslo", 1)),
                 (Order, {"item": {"type": "string"}}, {"item": "x"}, {"item": "x"}),
-                (whole, whole["properties"], {"n": 1}, {"n": 1})]:
+                (whole, whole["properties"], {"n": 1}, {"n": 1}),
+                ({"properties": {"n": INTEGER}}, {"n": INTEGER}, {"n": 1}, {"n": 1})]:
             with self.subTest(schema):
                 (question,), found = asking(elicits(schema), accepts(**content))
                 form = question["params"]["requestedSchema"]
                 self.assertTrue(matches(fields, form["properties"]), form)
+                self.assertEqual(form["type"], "object")
                 self.assertLessEqual(form.keys(), {"type", "properties", "required"})
                 self.assertEqual(question["params"]["message"], "Which?")
                 self.assertEqual(found, ("accept", content, data))

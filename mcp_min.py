@@ -442,9 +442,8 @@ def start_thread(name: str, run: Job) -> None:
 
 
 def fulfil(future: Future[Any], call: Job) -> None:
-    """Put the outcome of a call into a Future, unless that is cancelled."""
-    if future.cancelled():
-        future.set_running_or_notify_cancel()  # wakes `concurrent.futures.wait`
+    """Put the outcome of a call into a Future; if it is cancelled, tell who waits."""
+    if future.cancelled() and not future.set_running_or_notify_cancel():
         return
     try:
         settle = partial(future.set_result, call())
@@ -461,7 +460,7 @@ class Pool:
 
     def __init__(self, name: str, size: int) -> None:
         self._name, self._size = name, size
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None ends a thread
+        self.jobs: SimpleQueue[Job | None] = SimpleQueue()  # None ends a thread
         self._lock = threading.Lock()  # guards the rest
         self._threads = self._unfinished = 0
         self._is_closed = False
@@ -475,14 +474,14 @@ class Pool:
                 start_thread(self._name, self._work)
                 self._threads += 1
             self._unfinished += 1
-            self._jobs.put(job)
+            self.jobs.put(job)
         return True
 
     def help(self) -> None:
         """Run what waits, on this thread."""
         with suppress(Empty):
-            self._run_all(iter(self._jobs.get_nowait, None))
-            self._jobs.put(None)  # it was for another
+            self._run_all(iter(self.jobs.get_nowait, None))
+            self.jobs.put(None)  # it was for another
 
     def is_busy(self) -> bool:
         return self._unfinished > 0
@@ -492,10 +491,10 @@ class Pool:
         with self._lock:
             self._is_closed = True
             for _ in range(self._threads):
-                self._jobs.put(None)
+                self.jobs.put(None)
 
     def _work(self) -> None:
-        self._run_all(iter(self._jobs.get, None))
+        self._run_all(iter(self.jobs.get, None))
 
     def _run_all(self, jobs: Iterator[Job]) -> None:
         for job in jobs:
@@ -518,9 +517,9 @@ class Turns:
 
     HAND_OVER = 0.002  # seconds
 
-    def __init__(self, read_one: Test, help_out: Job) -> None:
+    def __init__(self, read_one: Test, pool: Pool) -> None:
         self._read_one = read_one       # reads a line and acts on it; False: the end
-        self._help = help_out           # runs what waits for a thread
+        self._pool = pool               # runs what cannot run here
         self._lock = threading.Lock()   # guards what follows
         self._turn = 0                  # of the thread that may read
         self._began: float | None = None  # when the handler did that the reader runs
@@ -538,9 +537,10 @@ class Turns:
         self._wake.set()
 
     def run_here(self, handler: Job) -> bool:
-        """Run a handler on the calling thread, the reader; False: it must not."""
-        if self._is_passed:
-            return False
+        """Run a handler on the calling thread, the reader, or let the pool do so."""
+        with self._lock:  # so that the thread that was passed sees it, below
+            if self._is_passed:
+                return self._pool.submit(handler)
         self._began = monotonic()
         if not self._wake.is_set():  # the watcher clears it, and then looks
             self._wake.set()
@@ -552,8 +552,10 @@ class Turns:
             if not self._is_passed:
                 self._began = None
                 return True
-        self._help()  # this thread is done with reading: its place is free
-        self._is_passed = False
+        while self._is_passed:  # this thread is done with reading: its place is free
+            self._pool.help()
+            with self._lock:
+                self._is_passed = not (self._is_over or self._pool.jobs.empty())
         return True
 
     def _read(self) -> None:
@@ -743,7 +745,7 @@ class Outgoing:
                 if on_progress:
                     on_progress(*event)
         except BaseException as error:
-            self.cancel(error, text_of(error))
+            self.cancel(error, text_of(error)[:200])
             raise
 
     def _next_event(self, deadline: float) -> Any:
@@ -1268,13 +1270,10 @@ class Check:
         known = node.get("properties", {})
         patterns = node.get("patternProperties", {})
         rest = node.get("additionalProperties", True)
-        quick = self._schema.quick
         for name, member in value.items():
             parts = [known[name]] if name in known else []
             if patterns:
                 parts += [patterns[one] for one in patterns if re.search(one, name)]
-            elif parts and type(member) in quick.get(id(known[name]), ()):
-                continue
             if rest is False and not parts:
                 words = ", ".join(known) or "none"
                 yield Problem((name,), f"is unknown; known are {words}")
@@ -1489,8 +1488,8 @@ def to_base64(data: Any) -> str:
 
 def as_block(value: Any) -> Wire:
     """A block as it is, a text, or data as JSON."""
-    if isinstance(value, Block) or isinstance(value, Wire) and "type" in value:
-        return value  # what a client got is a Wire
+    if isinstance(value, Wire) and "type" in value:  # ours, or what a client got
+        return value
     return Text(value if isinstance(value, str) else json_text(value))
 
 
@@ -1917,7 +1916,7 @@ class Function:
         function, skipped, given = function_in(fn)
         self.fn, self.name, code = fn, function.__name__, function.__code__
         text = function.__doc__ or ""
-        margin = min(re.findall(r"\n([ \t]*)\S", text), default="")
+        margin = min(re.findall(r"\n([ \t]*)\S", text), key=len, default="")
         self.description = text.replace(f"\n{margin}", "\n").strip() or None
         if getattr(fn, "__code__", code).co_flags & CO_ASYNC:
             raise TypeError("async def: call asyncio.run(…) in a def")
@@ -2020,8 +2019,7 @@ class Template:
 
 
 # -- 8. Eras ---------------------------------------------------------------------------
-# What a session decides is asked of an object, `era`: how the client is asked, which
-# log messages it hears, of what it is told.  Handlers never know.
+# What was agreed in the handshake, how the client is asked, and what it wants to hear.
 
 
 class Serving(Incoming):
@@ -2225,7 +2223,6 @@ class Context:
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """The contents of a resource of this server."""
         self.check_cancelled()
-        # This is the thread of the handler: the resource's function belongs here, too.
         contents = self._session.contents(uri, self._request, lambda call, _: call())
         return list(map(ResourceContents.of, contents))
 
@@ -2410,14 +2407,14 @@ class Tool(Entry):
     def result(self, value: Any) -> Json:
         """The result for what the handler returned; BadValue: not as it declares."""
         blocks = as_list(value)
-        if any(isinstance(block, Block) for block in blocks):
+        if any(isinstance(block, Wire) and "type" in block for block in blocks):
             value = ToolResult(blocks)
         elif self._output is None and (value is None or isinstance(value, str)):
             value = ToolResult(value)
         elif not isinstance(value, ToolResult):
             text = value if type(value) is str else json_text(value)
             value = ToolResult(text, plain(value))
-        if value["isError"]:
+        if value.get("isError"):
             return value  # type: ignore[no-any-return]
         data = value.get("structuredContent")
         problems = self._output.problems(data) if self._output else []
@@ -2657,7 +2654,7 @@ class ServerSession(Connection):
         # The reader runs one handler itself, if there may be several.
         self._has_turns = server.max_workers > 1 and not self._host
         self._pool = Pool("worker", server.max_workers - self._has_turns)
-        self._turns = Turns(self.read_one, self._pool.help)
+        self._turns = Turns(self.read_one, self._pool)
         self._notices = Pool("notices", 1)  # handlers of notifications, in order
 
     # -- its life
@@ -2737,7 +2734,10 @@ class ServerSession(Connection):
         if error is None:
             request.respond(result)
         else:
-            self._fail(row, request, error)
+            try:
+                self._fail(row, request, error)
+            finally:  # its own methods may fail; no effect if it was answered
+                request.fail(McpError(INTERNAL_ERROR, "Internal error"))
 
     def _fail(self, row: Method, request: Serving, error: BaseException) -> None:
         """The response for what a handler raised: the one place for that."""
@@ -3592,7 +3592,7 @@ def main(words: list[str]) -> int:
         return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else the flush at exit fails
-    except (Error, OSError) as error:
+    except (Error, OSError, LookupError, AttributeError) as error:
         sys.stderr.write(f"mcp_min: {printable(text_of(error))}\n")
         return 1
     except KeyboardInterrupt:
@@ -3607,8 +3607,8 @@ def list_all(client: Client) -> None:
         say(f"tool {tool['name']}: {tool.description or ''}")
         schema = as_dict(tool.input_schema)
         for name, part in as_dict(schema.get("properties")).items():
-            mark = "" if name in schema.get("required", ()) else "?"
-            say(f"    {name}{mark}: {' or '.join(kinds_of(part)) or 'any'}")
+            mark = "" if name in as_list(schema.get("required", [])) else "?"
+            say(f"    {name}{mark}: {' or '.join(map(str, kinds_of(part))) or 'any'}")
     if declares(offers, "resources"):
         for entry in client.list_resources() + client.list_resource_templates():
             say(f"resource {entry.uri or entry.uri_template}: {entry.name}")
@@ -3646,7 +3646,7 @@ def kinds_of(part: Any) -> list[str]:
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"{printable(text).rstrip()}\n")
+    print(printable(str(text)).rstrip(), flush=True)
 
 
 def demo() -> None:

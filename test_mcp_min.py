@@ -791,6 +791,35 @@ class Test4Turns(unittest.TestCase):
                     wire.receive()
                 self.assertEqual(handlers.peak, workers)
 
+    def test_what_waits_when_a_thread_becomes_free_is_run_by_it(self):
+        """Also what comes just when that has found nothing more to do."""
+        server, gates = Server("s", max_workers=2), {}
+        for name in "ab":
+            gates[name] = threading.Event()
+            server.add_tool(lambda gate=gates[name]: gate.wait(SECONDS) and None,
+                            name=name, input_schema={"type": "object"})
+        help_out = mcp_min.Pool.help
+
+        def help_out_once_more(pool):
+            help_out(pool)
+            if not gates["a"].is_set():
+                return
+            gates["a"].clear()
+            wire.send(request(3, "acme/own"))
+            time.sleep(0.01)  # for the reader; in vain, it proves less
+
+        server.method("acme/own")(lambda: {"ran": True})
+        with mock.patch.object(mcp_min.Pool, "help", help_out_once_more), \
+                Wire(server) as wire:
+            wire.send(call(1, "a"))
+            wire.send(call(2, "b"))
+            wire.fence()
+            gates["a"].set()
+            wire.expect({"id": 1})
+            wire.expect({"id": 3, "result": {"ran": True}})
+            gates["b"].set()
+            wire.expect({"id": 2})
+
     def test_a_request_that_waits_for_its_turn_gets_the_first_that_is_free(self):
         for tools in (("hold", "wait"), ("wait", "hold")):
             handlers = Handlers(max_workers=2)
@@ -2757,6 +2786,13 @@ class Test11Server(ServerCase):
         class Odd(Exception):
             exceptions = None
 
+        class Mute(ToolError):
+            def __init__(self):
+                """Without a text."""
+
+            def __str__(self):
+                raise ValueError
+
         class Careless(McpError):
             def __init__(self):
                 """Without super()."""
@@ -2767,11 +2803,14 @@ class Test11Server(ServerCase):
         for settings in ({}, {"max_workers": 1}, {"trace": trace}):
             server = Server("s", **settings)
             server.add_tool(raising(Odd()), name="odd", input_schema={"type": "object"})
+            server.add_tool(raising(Mute()), name="mute")
             server.method("acme/careless")(lambda: raising(Careless())())
             server.add_tool(lambda: time.sleep(0.01), name="long")
             with self.subTest(settings), captured_stderr(), Wire(server) as wire:
                 for number in range(3):
                     self.assertTrue(wire.ask(call(1, "odd"))["result"]["isError"])
+                    error = wire.ask(call(1, "mute"))["error"]
+                    self.assertEqual(error["code"], -32603)
                     self.assertEqual(wire.ask(request(2, "acme/careless"))["error"], {
                         "code": -32603, "message": "Internal error"})
                     wire.ask(call(3, "long"))
@@ -2809,10 +2848,21 @@ class Test11Server(ServerCase):
         inner, outer = Server("inner"), Server("outer")
         inner.add_tool(lambda: ["a", Image(data=b"x")], name="t")
         with Client(inner) as behind:
-            outer.add_tool(lambda: ToolResult(behind.call_tool("t").content), name="t")
+            outer.add_tool(lambda: behind.call_tool("t"), name="result")
+            outer.add_tool(lambda: behind.call_tool("t").content, name="blocks")
+            outer.add_tool(lambda: ToolResult(behind.call_tool("t").content), name="x")
             with Client(outer) as client:
-                self.assertEqual(
-                    client.call_tool("t").content, behind.call_tool("t").content)
+                for name in ("result", "blocks", "x"):
+                    result = client.call_tool(name)
+                    self.assertEqual(result.content, behind.call_tool("t").content)
+                    self.assertIsNone(result.data)
+
+    def test_a_result_without_isError_can_be_passed_on(self):
+        server = Server("s")
+        with Scripted(lambda m: [ok(m, content=[])]) as fake:
+            server.add_tool(lambda: fake.client.call_tool("t"), name="t")
+            with Client(server) as client:
+                self.assertEqual(client.call_tool("t").content, [])
 
     def test_a_text_where_another_type_was_possible_stays_as_it_is(self):
         def say() -> Optional[str]:
@@ -3883,6 +3933,20 @@ class Test14Commands(unittest.TestCase):
                 process.stdout.close()
                 self.assertEqual(process.stderr.read(), b"")
             self.assertEqual(process.returncode, 0)
+
+    def test_a_server_that_says_nonsense_is_no_traceback(self):
+        odd = {"name": "odd", "inputSchema": {"properties": {"x": {"type": [{}]}},
+                                              "required": None}}
+        hands = {**HANDS, "capabilities": {"tools": {}}}
+        shake = json.dumps({"jsonrpc": "2.0", "id": 1, "result": hands})
+        for tools, expected in (([{}], 1), ([odd], 0)):
+            page = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"tools": tools}})
+            code = (f"import sys; input(); print({shake!r}, flush=True); input()\n"
+                    f"input(); print({page!r}, flush=True); sys.stdin.read()")
+            with self.subTest(tools):
+                status, _, err = self.run_command("list", sys.executable, "-c", code)
+                self.assertEqual(status, expected)
+                self.assertRegex(err, r"(?s)^((?!Traceback|usage).)*$")
 
     def test_the_demo_is_a_session_line_by_line(self):
         status, out, _ = self.run_command("demo")

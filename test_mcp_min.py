@@ -793,11 +793,12 @@ class Test4Turns(unittest.TestCase):
 
     def test_what_waits_when_a_thread_becomes_free_is_run_by_it(self):
         """Also what comes just when that has found nothing more to do."""
-        server, gates = Server("s", max_workers=2), {}
+        server, gates, begun = Server("s", max_workers=2), {}, threading.Semaphore(0)
         for name in "ab":
             gates[name] = threading.Event()
-            server.add_tool(lambda gate=gates[name]: gate.wait(SECONDS) and None,
-                            name=name, input_schema={"type": "object"})
+            server.add_tool(
+                lambda gate=gates[name]: begun.release() or gate.wait(SECONDS) and None,
+                name=name, input_schema={"type": "object"})
         help_out = mcp_min.Pool.help
 
         def help_out_once_more(pool):
@@ -813,7 +814,8 @@ class Test4Turns(unittest.TestCase):
                 Wire(server) as wire:
             wire.send(call(1, "a"))
             wire.send(call(2, "b"))
-            wire.fence()
+            for _ in "ab":
+                self.assertTrue(begun.acquire(timeout=SECONDS))
             gates["a"].set()
             wire.expect({"id": 1})
             wire.expect({"id": 3, "result": {"ran": True}})

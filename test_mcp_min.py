@@ -3989,7 +3989,6 @@ class TestReadme(unittest.TestCase):
         env = {**os.environ, "PYTHONIOENCODING": "utf-8",
                "PATH": os.pathsep.join([os.path.dirname(sys.executable),
                                         os.environ["PATH"]])}
-        env.pop("MCP_MIN_TRACE", None)
         done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True,
                               stdin=subprocess.DEVNULL, timeout=SECONDS)
         self.assertEqual(done.returncode, 0, done.stderr.decode())

@@ -7,6 +7,7 @@ response must be the next line.
 """
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime
@@ -24,6 +25,8 @@ import random
 import re
 import select
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
@@ -47,8 +50,9 @@ from unittest import mock
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # for python -I
 import mcp_min  # noqa: E402
 from mcp_min import (  # noqa: E402
-    Audio, Cancelled, Client, ConnectionClosed, Context, Elicited, EmbeddedResource,
-    Field, Image, McpError, Message, RequestTimeout, ResourceContents, ResourceLink,
+    AsyncContext, Audio, Cancelled, Client, ConnectionClosed, Context, Elicited,
+    EmbeddedResource, Field, Image, McpError, Message, RequestTimeout,
+    ResourceContents, ResourceLink,
     SchemaError, Server, Text, ToolError, ToolResult, validate,
 )
 
@@ -791,37 +795,6 @@ class Test4Turns(unittest.TestCase):
                     wire.receive()
                 self.assertEqual(handlers.peak, workers)
 
-    def test_what_waits_when_a_thread_becomes_free_is_run_by_it(self):
-        """Also what comes just when that has found nothing more to do."""
-        server, gates, begun = Server("s", max_workers=2), {}, threading.Semaphore(0)
-        for name in "ab":
-            gates[name] = threading.Event()
-            server.add_tool(
-                lambda gate=gates[name]: begun.release() or gate.wait(SECONDS) and None,
-                name=name, input_schema={"type": "object"})
-        help_out = mcp_min.Pool.help
-
-        def help_out_once_more(pool):
-            help_out(pool)
-            if not gates["a"].is_set():
-                return
-            gates["a"].clear()
-            wire.send(request(3, "acme/own"))
-            time.sleep(0.01)  # for the reader; in vain, it proves less
-
-        server.method("acme/own")(lambda: {"ran": True})
-        with mock.patch.object(mcp_min.Pool, "help", help_out_once_more), \
-                Wire(server) as wire:
-            wire.send(call(1, "a"))
-            wire.send(call(2, "b"))
-            for _ in "ab":
-                self.assertTrue(begun.acquire(timeout=SECONDS))
-            gates["a"].set()
-            wire.expect({"id": 1})
-            wire.expect({"id": 3, "result": {"ran": True}})
-            gates["b"].set()
-            wire.expect({"id": 2})
-
     def test_a_request_that_waits_for_its_turn_gets_the_first_that_is_free(self):
         for tools in (("hold", "wait"), ("wait", "hold")):
             handlers = Handlers(max_workers=2)
@@ -1043,7 +1016,7 @@ class Test4Ends(Case):
             wire.send(call(1, "wait"))
             handlers.await_start()
             wire.output.room.clear()
-            with mock.patch.object(mcp_min, "MAX_BACKLOG", 1 << 20):
+            with mock.patch.object(mcp_min, "MAX_BACKLOG", 20):
                 for number in range(30):
                     wire.send(request(f"{number}{'x' * 50_000}", "ping"))
                 handlers.ended.wait()
@@ -1074,7 +1047,7 @@ class Test4Ends(Case):
             OSError("no"), SystemExit(3), KeyboardInterrupt(), GeneratorExit(),
             RecursionError(), MemoryError(), StopIteration(), BaseException("odd"),
             unprintable(), AssertionError(), mcp_min.Cancelled(),
-            float("nan"), float("-inf"), object(), {1: 2}]
+            float("nan"), float("-inf"), object(), {object(): 2}]
 
         def fail():
             if isinstance(outcome, BaseException):
@@ -1118,7 +1091,7 @@ class Test4NoThreads(unittest.TestCase):
             echo_server().serve(io.BytesIO(), io.BytesIO())
 
     def test_a_request_that_no_thread_can_run_gets_an_error_in_words(self):
-        with Wire(Handlers(max_workers=1).server) as wire:
+        with Wire(Handlers(run_handler=lambda job: job()).server) as wire:
             with self.no_threads():
                 wire.send(call(1, "count"))
                 got = wire.expect(refused(INTERNAL_ERROR, 1))
@@ -1205,25 +1178,26 @@ REFERENCES = [
     ({"prefixItems": [NULL, {"$ref": "#/prefixItems/0"}]}, [[None, None]], [[None, 1]]),
     ({"$ref": "#/definitions/a", "definitions": {
         "a": {"$ref": "#/definitions/b"}, "b": NULL}}, [None], [1]),
-    ({"$id": "https://x/y", "$defs": {"a": NULL}, "allOf": [
-        {"$ref": "#/$defs/a"}, {"$ref": "https://x/y#/$defs/a"}]}, [None], [1]),
+    ({"$id": "https://x/y", "$defs": {"a": NULL}, "allOf": [{"$ref": "#/$defs/a"}]},
+     [None], [1]),
     ({"properties": {"next": {"$ref": "#"}}, "additionalProperties": False},
      [{}, {"next": {"next": {}}}], [{"next": {"last": {}}}]),
 ]
 UNREADABLE = [
     {"type": "text"}, {"type": 5}, {"type": ["null", 5]}, {"enum": 5}, {"minimum": "1"},
-    {"maxLength": 1.5}, {"uniqueItems": "yes"}, {"pattern": "("}, {"properties": []},
+    {"uniqueItems": "yes"}, {"pattern": "("}, {"properties": []}, {"enum": "abc"},
     {"patternProperties": {"(": {}}}, {"properties": {"a": 5}}, {"items": [{}]},
     {"prefixItems": [5]}, {"allOf": 5}, {"anyOf": [5]}, {"oneOf": ["a"]}, {"not": 5},
     {"if": 5}, {"contains": 5}, {"$ref": 5}, {"propertyNames": 5}, 5, "string",
     {"additionalProperties": 5}, {"unevaluatedItems": 5}, {"unevaluatedProperties": 5},
-    {"dependentRequired": []}, {"dependentRequired": {"a": 5}}, {"enum": "abc"},
-    {"dependentSchemas": [5]}, {"required": "name"}, {"required": [1]},
-    {"properties": {"a": typed("string", required=True)}}, {"multipleOf": 0},
+    {"dependentRequired": []}, {"dependentRequired": {"a": 5}},
+    {"dependentSchemas": [5]}, {"required": "name"},
+    {"properties": {"a": typed("string", required=True)}},
     {"contains": {}, "minContains": "1"}, {"contains": {}, "maxContains": [1]},
     # Not supported.
     {"$ref": "#/nowhere"}, {"$ref": "#nowhere"}, {"$ref": "https://example.com/schema"},
-    {"$ref": "other.json#/a"}, {"$dynamicRef": "#a"}, {"$recursiveRef": "#"},
+    {"$ref": "other.json#/a"}, {"$id": "https://x/y", "$ref": "https://x/y#"},
+    {"$dynamicRef": "#a"}, {"$recursiveRef": "#"},
     {"properties": {"a": {"$id": "b"}}}, {"items": {"anyOf": [{"$dynamicRef": "#a"}]}},
 ]
 SCHEMAS = [schema for schema, *_ in KEYWORDS
@@ -1435,12 +1409,13 @@ DATA = [  # what a tool returns, and its data as JSON
     ([{"type": "text", "text": "no block"}],) * 2, ({3, 1, 2}, [1, 2, 3]),
     (frozenset("ba"), ["a", "b"]), ([Point(1)], [{"x": 1, "y": 0.0}]),
     (Pair(1), {"left": 1, "right": "r"}), (Color.RED, "red"), (Level.HIGH, 2),
-    ({Color.RED: Color.BLUE}, {"red": "blue"}), (NOON, "2024-05-01T12:00:00+00:00"),
-    (DAY, "2024-05-01"), (HOUR, "12:30:00"), (decimal.Decimal("1.10"), "1.10"),
+    ({1: 2}, {"1": 2}), ({Color.RED: Color.BLUE}, {"red": "blue"}),
+    (NOON, "2024-05-01T12:00:00+00:00"), (DAY, "2024-05-01"), (HOUR, "12:30:00"),
+    (decimal.Decimal("1.10"), "1.10"),
     (ID, str(ID)), (Path("a", "b"), str(Path("a", "b"))), (b"\0\1", "AAE="),
 ]
 NO_JSON = [float("nan"), float("inf"), {"deep": [float("-inf")]}, object(), CIRCULAR,
-           deep_list(5000), {("a", "b"): 1}, 1j, iter("a")]
+           deep_list(5000), {object(): 1}, 1j, iter("a")]
 if hasattr(sys, "get_int_max_str_digits"):
     NO_JSON.append(10 ** 5000)
 RAISED = [  # what a tool raises, and its text for the model
@@ -1693,9 +1668,10 @@ DEFAULTS = [  # a hint, a default, what is sent, what arrives
     (int, Field(5, ge=1), 0, BAD), (int, 5, "x", BAD), (Optional[int], None, "x", BAD),
     (Goods, None, {"amount": 1, "note": None, "tags": None}, Goods(1)),
     (List[Point], None, [{"x": 1, "y": None}], [Point(1)]),
+    (dict, {"a": BAD}, None, {"a": BAD}),  # which has no JSON form
 ]
 LENIENT = [  # a hint, what is sent, what arrives
-    (int, "5", 5), (int, "-3", -3), (int, " 5", BAD), (int, "5.0", BAD),
+    (int, "5", 5), (int, "-3", -3), (int, " 5", 5), (int, "5.0", 5),
     (int, 5.5, BAD), (int, True, BAD), (int, "", BAD), (int, "1_000", BAD),
     (int, "\u0665", BAD), (int, None, BAD), (int, [5], BAD), (float, "5.5", 5.5),
     (float, "5", 5.0), (float, "NaN", BAD), (float, "1e999", BAD), (bool, "true", True),
@@ -1715,8 +1691,8 @@ LENIENT = [  # a hint, what is sent, what arrives
 ]
 NO_SCHEMA = [  # a hint, and a default
     (Wire,), (List[Wire],), (Optional[Wire],), (Dict[int, str],), (Tree,), (complex,),
-    (typing.Callable[[], int],), (Literal[b"a"],), ("Nowhere",), (float, float("inf")),
-    (float, Field(float("nan"))), (dict, {"a": object()}), (int, Field(min_length=1)),
+    (typing.Callable[[], int],), (Literal[b"a"],), (float, float("inf")),
+    (float, Field(float("nan"))), (int, Field(min_length=1)),
 ]
 OUTPUTS = [  # a return hint, what is returned, and the outputSchema
     (Goods, Goods(1), members(["amount", "note", "tags", "total"], amount=INTEGER,
@@ -1803,8 +1779,10 @@ class Test7Signatures(unittest.TestCase):
     def test_what_has_no_schema_is_a_TypeError_that_names_the_parameter(self):
         for hint, *default in NO_SCHEMA:
             tool, _ = taking(hint, *default)
-            with self.subTest(hint), self.assertRaisesRegex(TypeError, "x:|Nowhere"):
+            with self.subTest(hint), self.assertRaisesRegex(TypeError, "x:"):
                 Session(tool)
+        with self.assertRaisesRegex(NameError, "Nowhere"):
+            Session(taking("Nowhere")[0])
 
     def test_a_return_hint_is_the_output_schema_and_results_fit_it(self):
         for hint, value, schema in OUTPUTS:
@@ -1839,8 +1817,7 @@ class Test7Signatures(unittest.TestCase):
                 (decorated, "who greeting end", {"who": "A"}, "HI A."),
                 (functools.partial(greet, greeting="yo"), "who end",
                  {"who": "A"}, "yo A."), (Adder(1).__call__, "n", {"n": "1"}, "2"),
-                (functools.partial(greet, "A"), "greeting end", {}, "hi A."),
-                (Adder(1), "n", {"n": "1"}, "2")]:
+                (functools.partial(greet, "A"), "greeting end", {}, "hi A.")]:
             with self.subTest(tool), captured_stderr(), Session(tool) as wire:
                 [listed] = wire.listed()
                 self.assertEqual(" ".join(listed["inputSchema"]["properties"]), names)
@@ -2064,7 +2041,7 @@ class Test8Eras(ServerCase):
     def test_before_initialize_only_ping_is_served(self):
         with serving(echo, date=None) as wire:
             wire.fence()
-            for method in ("tools/list", "server/discover"):
+            for method in ("tools/list", "acme/x"):
                 with self.subTest(method):
                     error = wire.ask(request(1, method))["error"]
                     self.assertEqual(error["code"], -32600)
@@ -2224,7 +2201,6 @@ class Test9Context(unittest.TestCase):
                 (sure, gives(action="accept", content=[True])),
                 (elicits(int), accepts(value=.5)), (elicits(["a"]), accepts(value="c")),
                 (elicits(Trip), accepts(days=1)),
-                (elicits(Trip), accepts(city="Oslo", other=1)),
                 (lambda ctx: ctx.sample("Hi"), gives(role="assistant")),
                 (lambda ctx: ctx.sample("Hi"), gives(role="assistant", content="text")),
                 (Context.list_roots, gives()),
@@ -2689,7 +2665,7 @@ class Test11Server(ServerCase):
 
     def test_a_docstring_is_the_description_with_its_lines_as_they_stand(self):
         for text, expected in [
-                (None, None), (" One. ", "One."),
+                (None, None), (" One.", "One."),
                 ("\n    One.\n    Two.\n    ", "One.\nTwo."),
                 ("One.\n\n        Two:\n          - a\n\n            b\n        ",
                  "One.\n\nTwo:\n  - a\n\n    b")]:
@@ -2875,28 +2851,6 @@ class Test11Server(ServerCase):
         self.assertEqual((result["content"], result["structuredContent"]),
                          ([Text("sunny")], {"result": "sunny"}))
 
-    def test_an_async_function_needs_a_def_around_it(self):
-        import asyncio
-
-        async def work() -> str:
-            return "done"
-
-        async def many():
-            yield 1
-
-        @functools.wraps(work)
-        def blocking():
-            return asyncio.run(work())
-
-        @functools.wraps(blocking)
-        async def wrapper():
-            return blocking()
-
-        for function in (work, many, wrapper):
-            with self.assertRaisesRegex(TypeError, "asyncio.run"):
-                Server("s").tool(function)
-        self.assertEqual(results_of(blocking)[0]["content"], [Text("done")])
-
     def test_an_error_in_the_lifespan_ends_the_session(self):
         server = Server("s", lifespan=lambda server: open("/no/database"))
         self.assertRaises(OSError, server.serve, Pipe(), Pipe())
@@ -2904,9 +2858,9 @@ class Test11Server(ServerCase):
     def test_misuse_is_told_in_words(self):
         server = example()
         for act, kind, words in [
-                (lambda: server.tool(shout), ValueError, "tool shout already"),
+                (lambda: server.tool(shout), ValueError, "shout already"),
                 (lambda: server.resource("DATA://bad", password), ValueError, "alr"),
-                (lambda: server.tool("t"), TypeError, "no function"),
+                (lambda: server.tool("t"), TypeError, "callable"),
                 (lambda: Server("s", page_size=0), ValueError, "page_size"),
                 (lambda: Server("s", max_workers=0), ValueError, "max_workers"),
                 (lambda: server.tool(echo, name="a b"), ValueError, "'a b'"),
@@ -2926,6 +2880,9 @@ HANDS = {"protocolVersion": LATEST, "serverInfo": {"name": "fake", "version": "1
                           "completions": {}, "logging": {}}}
 SAMPLE = "sampling/createMessage"
 ELICIT = "elicitation/create"
+
+
+Legacy = functools.partial(Client, mode="legacy")
 
 
 def ok(message, **result):
@@ -2954,7 +2911,7 @@ class Scripted:
 
         self.answer, self.initialize = answer, initialize
         self.input, self.output, self.received = Pipe(), Pipe(), queue.SimpleQueue()
-        self.client = Client((self.output, self.input), **options)
+        self.client = Legacy((self.output, self.input), **options)
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
@@ -3065,7 +3022,7 @@ class Test12Process(unittest.TestCase):
                 (child(REPORT), {"inherit_env": True, "cwd": folder}, [], folder,
                  {"MCP_SECRET": "x"}),
             ]:
-                with self.subTest(target), Client(target, **options) as client:
+                with self.subTest(target), Legacy(target, **options) as client:
                     facts = json.loads(client.instructions)
                     self.assertEqual(facts["argv"], argv)
                     self.assertTrue(os.path.samefile(facts["cwd"], cwd))
@@ -3077,7 +3034,7 @@ class Test12Process(unittest.TestCase):
             ({"url": "https://example.com/mcp"}, {}, ValueError, "stdio"),
             ("python3 a.py -v", {}, ValueError, r"\['python3', 'a.py', '-v'\]"),
             ([], {}, ValueError, ""),
-            (["no-such"], {"env": {"PATH": "/nowhere"}}, OSError, "no-such.*/nowhere"),
+            (["no-such"], {}, OSError, "no-such"),
             ([sys.executable], {"cwd": "/no/such/folder"}, OSError, "/no/such/folder"),
         ]:
             with self.subTest(target):
@@ -3090,7 +3047,7 @@ class Test12Process(unittest.TestCase):
             ("deaf", "shake_hands(); os.close(0); say('no key'); time.sleep(0.05)\n"
                      "os._exit(3)"),
         ]:
-            client = Client(child(code), stderr=None)
+            client = Legacy(child(code), stderr=None)
             with self.subTest(what):
                 with self.assertRaisesRegex(ConnectionClosed, "no key") as caught:
                     client.connect()
@@ -3112,7 +3069,7 @@ class Test12Process(unittest.TestCase):
                 options = {"stream": {"stderr": stream}, "none": {"stderr": None},
                            "function": {"stderr": stream.write},
                            "error": {"stderr": lambda text: 1 / 0}}.get(what, {})
-                with Client(child(code), **options) as client:
+                with Legacy(child(code), **options) as client:
                     client.ping()
                     eventually(lambda: client.stderr_tail.endswith(both))
                     eventually(lambda: end in stream.getvalue())
@@ -3139,7 +3096,7 @@ class Test12Process(unittest.TestCase):
                 os.mkfifo(fifo)
                 end = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
                 self.addCleanup(os.close, end)
-                client = Client(child(f"held = open({fifo!r}, 'w')\n{code}"))
+                client = Legacy(child(f"held = open({fifo!r}, 'w')\n{code}"))
                 with contextlib.suppress(McpError), client:
                     pass
                 self.assertIsNotNone(client.exit_code)
@@ -3149,7 +3106,7 @@ class Test12Process(unittest.TestCase):
     def test_a_server_that_stops_reading_holds_up_neither_calls_nor_close(self):
         self.addCleanup(setattr, mcp_min, "PATIENCE", mcp_min.PATIENCE)
         mcp_min.PATIENCE = 0.05
-        with Client(child("shake_hands(); time.sleep(99)"), stderr=None) as client:
+        with Legacy(child("shake_hands(); time.sleep(99)"), stderr=None) as client:
             for params in ({"text": "x" * 10_000_000}, {}):
                 self.assertRaises(
                     RequestTimeout, client.request, "x", params, timeout=0.05)
@@ -3159,7 +3116,7 @@ class Test12Process(unittest.TestCase):
     def test_a_forked_child_leaves_the_server_to_its_parent(self):
         done = run_python(r'''
 import os, sys, mcp_min
-client = mcp_min.Client(sys.argv[1:]).connect()
+client = mcp_min.Client(sys.argv[1:], mode="legacy").connect()
 for end in (client.close, sys.exit):
     if not os.fork():
         end()
@@ -3185,7 +3142,7 @@ print("alive", client.exit_code)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             for target in [server, Server("here")] * 20:
-                with Client(target) as client:
+                with Legacy(target) as client:
                     client.submit("ping").result(SECONDS)
             eventually(lambda: not set(threading.enumerate()) - threads)
             self.assertLessEqual(len(os.listdir("/proc/self/fd")), files)
@@ -3200,7 +3157,7 @@ def interrupt(number, frame):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # once
     raise KeyboardInterrupt
 signal.signal(signal.SIGINT, interrupt)
-with mcp_min.Client(sys.argv[1:], timeout=None) as client:
+with mcp_min.Client(sys.argv[1:], mode="legacy", timeout=None) as client:
     try:
         client.ping()
     except KeyboardInterrupt:
@@ -3246,12 +3203,12 @@ class Test13Life(unittest.TestCase):
                 self.assertRaisesRegex(ConnectionClosed, words, use, client)
 
     def test_a_client_is_new_then_open_then_closed_and_connects_once(self):
-        client = Client(Server("here"))
+        client = Legacy(Server("here"))
         self.refuses_use(client, "connect")
         self.assertIs(client.connect(), client)
         self.assertIs(client.connect(), client)
         client.ping()
-        for closed in (client, Client(Server("here"))):
+        for closed in (client, Legacy(Server("here"))):
             closed.close()
             closed.close()
             self.refuses_use(closed, "closed")
@@ -3375,10 +3332,10 @@ class Test13Messages(unittest.TestCase):
     def test_a_malformed_response_fails_its_call_naming_what_is_wrong(self):
         error = {"code": 1, "message": "m"}
         for members, words in [
-            ({"result": {}, "error": error}, "either a result"), ({}, "result"),
+            ({"result": {}, "error": error}, r"m \(1\)"), ({}, "result"),
             ({"result": 5}, "5"), ({"result": None}, "null"), ({"result": []}, r"\[\]"),
             ({"error": "text"}, "text"), ({"error": {**error, "code": "1"}}, '"1"'),
-            ({"error": {"code": 1}}, "1"), ({"error": {}}, "either"),
+            ({"error": {"code": 1}}, "1"), ({"error": {}}, "[Nn]either"),
             ({"jsonrpc": "1.0", "result": {}}, "jsonrpc"),
             ({"result": None, "error": error}, r"m \(1\)"),  # this one is not
         ]:
@@ -3640,9 +3597,8 @@ class Test13Handlers(unittest.TestCase):
                 declared = fake.next("initialize")["params"]["capabilities"]
                 self.assertEqual(declared, expected)
         for capabilities, options in [
-            ({"sampling": {}}, {}), ({"elicitation": {}}, {}), ({"roots": {}}, {}),
-            ({"elicitation": {"url": {}}}, {"elicitation_handler": print}),
-            ({"elicitation": {"form": {}}}, {"url_handler": print}),
+            ({"sampling": {}}, {}), ({"roots": {}}, {"sampling_handler": print}),
+            ({"elicitation": {}}, {"roots": []}),
         ]:
             with self.subTest(capabilities), self.assertRaises(ValueError):
                 Client(Server("here"), capabilities=capabilities, **options)
@@ -3676,14 +3632,15 @@ class Test13Handlers(unittest.TestCase):
             fake.next("notifications/roots/list_changed")
             fake.client.submit("go")
             self.assertEqual(fake.next()["result"], expected)
-            self.assertRaises(TypeError, fake.client.set_roots, "/tmp")
+            fake.client.set_roots("file:///x")  # one
+            fake.client.submit("go")
+            self.assertEqual(fake.next()["result"], {"roots": [{"uri": "file:///x"}]})
 
-    def test_a_sampling_handler_gives_a_text_blocks_or_a_result(self):
+    def test_a_sampling_handler_gives_a_text_a_block_or_a_result(self):
         text, image = mcp_min.Text("hi"), mcp_min.Image(data=b"x")
         whole = {"role": "assistant", "content": text, "model": "m", "stopReason": "x"}
         params = {"messages": [{"role": "user", "content": text}], "maxTokens": 5}
-        for answer, content in [("hi", text), (image, image), (whole, text),
-                                ([text, image], [text, image])]:
+        for answer, content in [("hi", text), (image, image), (whole, text)]:
             with self.subTest(answer):
                 heard = []
                 result = asked(SAMPLE, params, sampling_handler=lambda *args:
@@ -3791,13 +3748,14 @@ class TestInterop(unittest.TestCase):
             {"completion": {"values": ["x!"]}},
         ]):
             self.assertTrue(matches(expected, found), found)
-        self.assertEqual(heard, [(1, 2, "half"), "working"])
+        self.assertIn(heard, ([(1, 2, "half"), "working"],
+                              [(1, 2, "half")] * 4))  # it is asked three times
 
     def test_its_client_uses_our_server(self):
         import asyncio
         import mcp
 
-        types, heard = mcp.types, []
+        types = mcp.types
         ref = types.PromptReference(type="ref/prompt", name="review")
         server = mcp.StdioServerParameters(
             command=sys.executable, args=["-c", OUR_SERVER],
@@ -3808,10 +3766,10 @@ class TestInterop(unittest.TestCase):
                 return result
             return answer
 
-        async def hear(*what):
-            heard.append(what if len(what) == 3 else what[0].data)
+        async def use(mode, heard):
+            async def hear(*what):
+                heard.append(what if len(what) == 3 else what[0].data)
 
-        async def use():
             handlers = {
                 "logging_callback": hear, "sampling_callback": always(
                     types.CreateMessageResult(role="assistant", model="m", content={
@@ -3823,7 +3781,7 @@ class TestInterop(unittest.TestCase):
             async with contextlib.AsyncExitStack() as stack:
                 enter = stack.enter_async_context
                 if hasattr(mcp, "Client"):  # version 2
-                    c = await enter(mcp.Client(server, mode="legacy", **handlers))
+                    c = await enter(mcp.Client(server, mode=mode, **handlers))
                 else:
                     streams = await enter(mcp.stdio_client(server))
                     c = await enter(mcp.ClientSession(*streams, **handlers))
@@ -3836,11 +3794,21 @@ class TestInterop(unittest.TestCase):
                     await c.call_tool("ask", progress_callback=hear),
                     await c.complete(ref, {"name": "code", "value": "x"}))]
 
-        self.check(asyncio.run(use()), heard)
+        for mode in ("legacy", "auto") if hasattr(mcp, "Client") else ("legacy",):
+            heard = []
+            self.check(asyncio.run(use(mode, heard)), heard)
+
+    def test_our_client_finds_out_what_its_server_speaks(self):
+        import mcp
+        date = "2026-07-28" if hasattr(mcp, "Client") else LATEST
+        with Client([sys.executable, "-c", ITS_SERVER], stderr=None) as client:
+            self.assertEqual(client.protocol_version, date)
+            self.assertEqual(client.call_tool("add", {"a": 1}).data, {"result": 3})
 
     def test_our_client_uses_its_server(self):
         heard = []
-        with Client([sys.executable, "-c", ITS_SERVER], stderr=None, roots=["file:///x"],
+        with Legacy([sys.executable, "-c", ITS_SERVER], stderr=None,
+                    roots=["file:///x"],
                     elicitation_handler=lambda *args: "Ann",
                     log_handler=lambda params: heard.append(params.data),
                     progress_handler=lambda *args: heard.append(args)) as c:
@@ -3852,7 +3820,7 @@ class TestInterop(unittest.TestCase):
 
 
 COMMANDED = f"import sys\nsys.path.insert(0, {str(HERE)!r})" + r'''
-from mcp_min import Image, Server, ToolError
+from mcp_min import Context, Image, Server, ToolError
 server = Server("commanded", "1.0")
 @server.tool
 def kinds(n: int, flag: bool = False, text: str = "", items: list = []) -> list:
@@ -3867,10 +3835,28 @@ def long() -> str:
 @server.resource("files://{name}")
 def file(name: str) -> str:
     return name
+@server.resource("data://x", mime_type="a/b")
+def data() -> bytes:
+    return b"x"
 @server.prompt
-def hello() -> str:
+def hello(name: str = "you") -> str:
     "Greets."
-    return "hi"
+    return f"hi {name}"
+@server.tool
+def variable(name: str) -> str:
+    import os
+    return os.environ.get(name, "none")
+@server.tool
+def sleep() -> None:
+    import time
+    time.sleep(60)
+@server.tool
+def ask(ctx: Context) -> str:
+    ctx.info("\x1b[31mred")
+    ctx.report_progress(1, 2, "half")
+    form = {"properties": {"day": {"type": "string"}, "seats": {"type": "integer"},
+                           "note": {"type": "string"}}}
+    return str(ctx.elicit("\x1b[31mWhich table?", form).content)
 server.run()
 '''
 
@@ -3888,10 +3874,12 @@ class Test14Commands(unittest.TestCase):
     def test_list_shows_what_a_server_offers(self):
         status, out, _ = self.run_command("list", "server.py")
         self.assertEqual((status, out.splitlines()), (0, [
-            f"commanded 1.0, revision {LATEST}", "tool kinds: Says what came.",
+            "commanded 1.0, revision 2026-07-28", "tool kinds: Says what came.",
             "    n: integer", "    flag?: boolean", "    text?: string",
             "    items?: array", "tool fail:", "tool long:",
-            "resource files://{name}: file", "prompt hello: Greets."]))
+            "tool variable:", "    name: string", "tool sleep:", "tool ask:",
+            "resource data://x:", "resource_template files://{name}:",
+            "prompt hello: Greets."]))
 
     def test_call_reads_values_by_the_schema_and_shows_what_came(self):
         for words in (["n=5", "flag=true", "text=7", "items=[1]"],
@@ -3940,22 +3928,1195 @@ class Test14Commands(unittest.TestCase):
         odd = {"name": "odd", "inputSchema": {"properties": {"x": {"type": [{}]}},
                                               "required": None}}
         hands = {**HANDS, "capabilities": {"tools": {}}}
-        shake = json.dumps({"jsonrpc": "2.0", "id": 1, "result": hands})
+        unknown = {"code": -32601, "message": "unknown"}
+        probed = json.dumps({"jsonrpc": "2.0", "id": 1, "error": unknown})
+        shake = json.dumps({"jsonrpc": "2.0", "id": 2, "result": hands})
         for tools, expected in (([{}], 1), ([odd], 0)):
-            page = json.dumps({"jsonrpc": "2.0", "id": 2, "result": {"tools": tools}})
-            code = (f"import sys; input(); print({shake!r}, flush=True); input()\n"
-                    f"input(); print({page!r}, flush=True); sys.stdin.read()")
+            page = json.dumps({"jsonrpc": "2.0", "id": 3, "result": {"tools": tools}})
+            code = (f"import sys; input(); print({probed!r}, flush=True); input()\n"
+                    f"print({shake!r}, flush=True); input(); input()\n"
+                    f"print({page!r}, flush=True); sys.stdin.read()")
             with self.subTest(tools):
                 status, _, err = self.run_command("list", sys.executable, "-c", code)
-                self.assertEqual(status, expected)
+                self.assertEqual(status, expected, err)
                 self.assertRegex(err, r"(?s)^((?!Traceback|usage).)*$")
 
-    def test_the_demo_is_a_session_line_by_line(self):
+    def test_the_demo_is_a_session_of_each_era_line_by_line(self):
         status, out, _ = self.run_command("demo")
         self.assertEqual(status, 0)
-        for text in ('-> {"jsonrpc":"2.0","id":1,"method":"initialize"', "elicitation/",
-                     '"text":"Hello, Ada!"'):
-            self.assertIn(text, out)
+        legacy, modern = out.split("\n-- ")
+        for part, texts in (
+                (legacy, ['-> {"jsonrpc":"2.0","id":1,"method":"initialize"',
+                          '<- {"jsonrpc":"2.0","id":1,"method":"elicitation/create"']),
+                (modern, ['-> {"jsonrpc":"2.0","id":1,"method":"server/discover"',
+                          '"resultType":"input_required"', "inputResponses"])):
+            for text in [*texts, '"text":"2 seats for Ada"', "[tools/list, "]:
+                with self.subTest(text):
+                    self.assertIn(text, part)
+
+    def test_read_and_prompt_show_what_came(self):
+        for words, expected in (
+                (["read", "files://a"], ["a"]),
+                (["read", "data://x"],
+                 ['{"uri": "data://x", "mimeType": "a/b", "blob": "..."}']),
+                (["prompt", "hello"], ["user:", "hi you"]),
+                (["prompt", "hello", "name=5"], ["user:", "hi 5"]),
+                (["prompt", "hello", '{"name": "Ada"}'], ["user:", "hi Ada"])):
+            with self.subTest(words):
+                status, out, err = self.run_command(*words, "--", "server.py")
+                self.assertEqual((status, out.splitlines()), (0, expected), err)
+
+    def test_variables_and_the_timeout_are_options(self):
+        words = ["call", "variable", "name=A", "--", "server.py"]
+        for options, expected in (
+                ([], "none\n"), (["--env", "A=b=c"], "b=c\n"),
+                (["--env", "A=x", "--timeout", "50", "--env", "A="], "{")):
+            with self.subTest(options):
+                status, out, err = self.run_command(*options, *words)
+                self.assertEqual((status, out[:len(expected)]), (0, expected), err)
+        status, out, err = self.run_command(
+            "--timeout", "0.1", "call", "sleep", "--", "server.py")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("RequestTimeout", err)
+        for words in (["--timeout", "x", "demo"], ["--timeout"], ["--env", "A", "demo"],
+                      ["--other", "demo"], ["--env", "A=b"]):
+            with self.subTest(words):
+                self.assertEqual(self.run_command(*words)[:2], (2, ""))
+
+    def test_the_version(self):
+        self.assertEqual(self.run_command("--version"),
+                         (0, f"{mcp_min.__version__}\n", ""))
+
+    def at_terminal(self, code, *dialogue):
+        """Call the tool `ask` of a server; what the terminal shows, stdout, the status.
+
+        dialogue: what must be shown, in any order, and what is typed then; None:
+        Ctrl-C.
+        """
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        self.addCleanup(os.close, theirs)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        Path(folder.name, "server.py").write_text(code, encoding="utf-8")
+        shown = b""
+        with subprocess.Popen(
+                [sys.executable, mcp_min.__file__, "call", "ask", "--", "server.py"],
+                cwd=folder.name, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
+                ) as process:
+            self.addCleanup(process.kill)  # before the rest, if a test fails
+            for text, typed_then in dialogue:
+                while text.encode() not in shown:
+                    if not select.select([ours], [], [], SECONDS)[0]:
+                        process.kill()
+                        self.fail(f"{text} is not in {shown}")
+                    shown += os.read(ours, 65536)
+                if typed_then is None:
+                    process.send_signal(signal.SIGINT)
+                else:
+                    os.write(ours, typed_then.encode())
+            out = process.stdout.read()
+        while select.select([ours], [], [], 0)[0]:
+            shown += os.read(ours, 65536)
+        return shown.decode(), out.decode(), process.returncode
+
+    legacy_code = COMMANDED.replace(
+        "server.run()",
+        "import mcp_min\nmcp_min.METHODS.pop('server/discover')\nserver.run()")
+
+    @unittest.skipIf(os.name == "nt", "there is no pty")
+    def test_at_a_terminal_the_user_is_asked_and_sees_logs_and_progress(self):
+        for era, code in (("modern", COMMANDED), ("legacy", self.legacy_code)):
+            with self.subTest(era):
+                shown, out, status = self.at_terminal(
+                    code, (r"\x1b[31mred", ""), ("1 2 half", ""),
+                    (r"The server asks: \x1b[31mWhich table?", ""),
+                    ('day {"type": "string"}:', "7\n"),
+                    ('seats {"type": "integer"}:', "7\n"), ("note {", "\n"))
+                self.assertEqual((out, status), (
+                    "{'day': '7', 'seats': 7}\n", 0), shown)
+                self.assertNotIn("\x1b", shown)
+
+    @unittest.skipIf(os.name == "nt", "there is no pty")
+    def test_ctrl_c_at_a_question_ends_it(self):
+        for era, code in (("modern", COMMANDED), ("legacy", self.legacy_code)):
+            with self.subTest(era):
+                shown, out, status = self.at_terminal(code, ("day {", None))
+                self.assertEqual((out, status), ("", 130), shown)
+                self.assertNotIn("Traceback", shown)
+
+    def test_without_a_terminal_nobody_is_asked(self):
+        status, out, err = self.run_command("call", "ask", "--", "server.py")
+        self.assertEqual((status, out), (1, ""))
+        self.assertIn("elicitation", err)
+        self.assertNotIn("half", err)
+
+
+META = "io.modelcontextprotocol/"
+
+
+def modern(id, method, caps=None, level=None, date="2026-07-28", **params):
+    """A request that says itself who asks."""
+    meta = {f"{META}protocolVersion": date, f"{META}clientCapabilities": caps or {},
+            f"{META}clientInfo": {"name": "test", "version": "1"},
+            **params.pop("meta", {})}
+    if level:
+        meta[f"{META}logLevel"] = level
+    return request(id, method, _meta=meta, **params)
+
+
+def modern_server(**options):
+    """A server with a tool that asks, and counts how often what runs."""
+    server = Server("modern", **options)
+    server.ran = []
+
+    @server.tool
+    def book(day: str, ctx: Context) -> str:
+        server.ran.append("book")
+        table = ctx.once("table", lambda: server.ran.append("once") or 7)
+        name = ctx.elicit("Who?", str, key="name")
+        hour = ctx.elicit("When?", ["noon", "night"])
+        return f"{day} {table} {name.data} {hour.data}"
+
+    @server.tool
+    def delete(ctx: Context) -> str:
+        what = "backup" if len(server.ran) < 1 else "everything"
+        server.ran.append(what)
+        return f"{what}: {ctx.elicit(f'Delete {what}?', bool, key='sure').data}"
+
+    @server.tool
+    def careful(ctx: Context) -> str:
+        try:
+            return str(ctx.sample("hi", key="s").text)
+        except McpError as error:
+            return f"caught {error.code}"
+
+    @server.tool
+    def talk(ctx: Context) -> str:
+        ctx.info("hello")
+        ctx.report_progress(1)
+        return "done"
+
+    @server.resource("note://{name}")
+    def note(name: str, ctx: Context) -> str:
+        return f"{name} {ctx.elicit('Password?', str, key='password').data}"
+
+    @server.prompt
+    def hello(ctx: Context) -> str:
+        return f"Hello {ctx.elicit('Name?', str, key='name').data}"
+
+    return server
+
+
+ELICITATION = {"elicitation": {}}
+
+
+def accept(value):
+    return {"action": "accept", "content": {"value": value}}
+
+
+class Test8Modern(unittest.TestCase):
+    """2026-07-28 on the wire (basic, patterns/mrtr, patterns/subscriptions)."""
+
+    def open(self, server=None, **options):
+        wire = Wire(server or modern_server(**options), date=None)
+        wire.__enter__()
+        self.addCleanup(wire.__exit__, None, None, None)
+        return wire
+
+    def ask(self, wire, message):
+        return wire.ask(message)
+
+    def test_discover_says_what_there_is(self):
+        got = self.open().ask(modern(1, "server/discover"))["result"]
+        self.assertTrue(matches({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}, "resources": {}, "prompts": {},
+                             "logging": {}},
+            "ttlMs": 0, "cacheScope": "private",
+            "_meta": {f"{META}serverInfo": {"name": "modern"}}}, got), got)
+
+    def test_what_is_wrong_with_meta_is_named(self):
+        wire = self.open()
+        for change, code, word in [
+                ({"protocolVersion": "2099-01-01"}, -32022, "2099-01-01"),
+                ({"protocolVersion": "2025-11-25"}, -32022, "2025-11-25"),
+                ({"protocolVersion": 7}, -32602, "protocolVersion"),
+                ({"clientCapabilities": None}, -32602, "clientCapabilities"),
+                ({"clientCapabilities": []}, -32602, "clientCapabilities"),
+                ({"clientInfo": 42}, -32602, "clientInfo"),
+                ({"logLevel": "loud"}, -32602, "loud")]:
+            with self.subTest(change):
+                meta = {META + key: value for key, value in change.items()}
+                got = wire.ask(modern(1, "tools/list", meta=meta))
+                self.assertEqual(got["error"]["code"], code)
+                self.assertIn(word, got["error"]["message"])
+                if code == -32022:
+                    self.assertEqual(got["error"]["data"], {
+                        "supported": ["2026-07-28"], "requested": word})
+        self.assertIn("result", wire.ask(initialize(id=2)))
+
+    def test_methods_of_the_other_era_are_unknown(self):
+        wire = self.open()
+        for method in ("initialize", "ping", "logging/setLevel", "resources/subscribe",
+                       "resources/unsubscribe", "acme/unknown", ""):
+            with self.subTest(method):
+                got = wire.ask(modern(1, method, level=None, uri="note://a"))
+                self.assertEqual(got["error"]["code"], -32601)
+        got = wire.ask(request(1, "server/discover"))
+        self.assertEqual(got["error"]["code"], -32602)
+        self.assertIn("protocolVersion", got["error"]["message"])
+        got = wire.ask(request(1, "subscriptions/listen", notifications={}))
+        self.assertEqual(got["error"]["code"], -32600)
+
+    def test_results_say_who_answers_and_for_how_long_they_hold(self):
+        wire = self.open()
+        cacheable = {"tools/list": {}, "resources/list": {}, "prompts/list": {},
+                     "resources/templates/list": {}}
+        for method, params in cacheable.items():
+            got = wire.ask(modern(1, method, **params))["result"]
+            expected = {"resultType": "complete", "ttlMs": 0}
+            self.assertTrue(matches(expected, got), method)
+        got = wire.ask(modern(1, "tools/call", name="talk"))["result"]
+        self.assertNotIn("ttlMs", got)
+        self.assertIs(got["isError"], False)
+        self.assertEqual(got["_meta"][f"{META}serverInfo"]["name"], "modern")
+
+    def test_a_legacy_result_has_none_of_this(self):
+        with Wire(modern_server()) as wire:
+            got = wire.ask(request(1, "tools/list"))["result"]
+            self.assertEqual(set(got), {"tools"})
+
+    def test_what_does_not_exist_is_invalid_params(self):
+        wire = self.open()
+        for method, params, data in [
+                ("resources/read", {"uri": "x://y"}, {"uri": "x://y"}),
+                ("tools/call", {"name": "nope"}, {"name": "nope"}),
+                ("prompts/get", {"name": "nope"}, {"name": "nope"})]:
+            got = wire.ask(modern(1, method, **params))
+            self.assertEqual(got["error"]["code"], -32602)
+            self.assertEqual(got["error"]["data"], data)
+
+    def test_log_messages_go_to_requests_that_want_them(self):
+        wire = self.open()
+        wire.ask(modern(1, "tools/call", name="talk"))
+        wire.send(modern(2, "tools/call", level="debug", name="talk",
+                         meta={"progressToken": "p"}))
+        wire.expect({"method": "notifications/message", "params": {"data": "hello"}})
+        wire.expect({"method": "notifications/progress",
+                     "params": {"progressToken": "p", "progress": 1}})
+        wire.expect({"id": 2, "result": {}})
+
+    def test_a_question_ends_the_handler_and_the_answer_runs_it_again(self):
+        server = modern_server()
+        wire = self.open(server)
+        params = {"name": "book", "arguments": {"day": "Monday"}}
+        first = wire.ask(modern(1, "tools/call", ELICITATION, **params))["result"]
+        self.assertEqual(first["resultType"], "input_required")
+        (name, question), = first["inputRequests"].items()
+        self.assertEqual(name, "name")
+        self.assertTrue(matches({"method": "elicitation/create", "params": {
+            "message": "Who?", "requestedSchema": {"type": "object", "properties": {
+                "value": {"type": "string"}}}}}, question))
+        second = wire.ask(modern(
+            2, "tools/call", ELICITATION, requestState=first["requestState"],
+            inputResponses={name: accept("Ada"), "other": 1}, **params))["result"]
+        (key, question), = second["inputRequests"].items()
+        self.assertEqual(question["params"]["message"], "When?")
+        third = wire.ask(modern(
+            3, "tools/call", ELICITATION, requestState=second["requestState"],
+            inputResponses={key: accept("noon")}, **params))["result"]
+        self.assertEqual(third["content"][0]["text"], "Monday 7 Ada noon")
+        self.assertEqual(server.ran, ["book", "once", "book", "book"])
+
+    def test_a_missing_answer_is_asked_for_again(self):
+        wire = self.open()
+        params = {"name": "book", "arguments": {"day": "Monday"}}
+        first = wire.ask(modern(1, "tools/call", ELICITATION, **params))["result"]
+        for responses in ({}, {"wrong": accept("x")}):
+            again = wire.ask(modern(
+                2, "tools/call", ELICITATION, requestState=first["requestState"],
+                inputResponses=responses, **params))["result"]
+            self.assertEqual(again["inputRequests"], first["inputRequests"])
+
+    def test_answers_without_a_state_are_taken(self):
+        wire = self.open()
+        got = wire.ask(modern(1, "prompts/get", ELICITATION, name="hello",
+                              inputResponses={"name": accept("Ada")}))["result"]
+        self.assertEqual(got["messages"][0]["content"]["text"], "Hello Ada")
+        got = wire.ask(modern(2, "resources/read", ELICITATION, uri="note://a",
+                              inputResponses={"password": accept("x")}))["result"]
+        self.assertEqual(got["contents"][0]["text"], "a x")
+
+    def test_an_answer_that_does_not_fit_is_an_error(self):
+        wire = self.open()
+        for answer in (12345, accept(1), {"action": "maybe"}, None):
+            got = wire.ask(modern(1, "prompts/get", ELICITATION, name="hello",
+                                  inputResponses={"name": answer}))
+            self.assertEqual(got.get("error", {}).get("code"), -32602, got)
+
+    def test_an_answer_belongs_to_its_question(self):
+        """A handler that takes another path does not get a yes to something else."""
+        server = modern_server()
+        wire = self.open(server)
+        first = wire.ask(modern(1, "tools/call", ELICITATION, name="delete"))["result"]
+        self.assertIn("backup", str(first["inputRequests"]))
+        second = wire.ask(modern(
+            2, "tools/call", ELICITATION, name="delete",
+            requestState=first["requestState"],
+            inputResponses=dict.fromkeys(first["inputRequests"], accept(True))))
+        self.assertEqual(second["error"]["code"], -32602)
+        self.assertIn("another question", second["error"]["message"])
+
+    def test_two_asks_of_one_key_are_two_questions(self):
+        server = Server("twice")
+
+        @server.tool
+        def twice(ctx: Context) -> str:
+            return str([ctx.elicit("More?", bool, key="k").data for _ in range(2)])
+
+        wire, state, responses = self.open(server), None, {}
+        for answer in (True, False, None):
+            more = {"requestState": state, "inputResponses": responses} if state else {}
+            got = wire.ask(modern(1, "tools/call", ELICITATION, name="twice", **more))
+            state = got["result"].get("requestState")
+            responses = dict.fromkeys(got["result"].get("inputRequests", ()),
+                                      accept(answer))
+        self.assertEqual(got["result"]["content"][0]["text"], "[True, False]")
+
+    def test_a_state_that_is_not_ours_is_refused_before_the_handler_runs(self):
+        server = modern_server()
+        wire = self.open(server)
+        params = {"name": "book", "arguments": {"day": "Monday"}}
+        state = wire.ask(modern(1, "tools/call", ELICITATION, **params))["result"][
+            "requestState"]
+        ran = len(server.ran)
+        bad = [(params, state[:i] + ("x" if state[i] != "x" else "y") + state[i + 1:])
+               for i in range(0, len(state), 7)]
+        bad += [(params, ""), (params, state[:-1]), (params, f"{state}-TAMPERED"),
+                (params, "é"), ({"name": "talk", "arguments": {}}, state),
+                ({"name": "book", "arguments": {"day": "Friday"}}, state),
+                ({"name": "talk"}, state)]
+        for other, text in bad:
+            got = wire.ask(modern(2, "tools/call", ELICITATION, requestState=text,
+                                  inputResponses={"name": accept("Eve")}, **other))
+            self.assertEqual(got.get("error", {}).get("code"), -32602, text)
+        got = self.open(modern_server()).ask(modern(
+            2, "tools/call", ELICITATION, requestState=state, **params))
+        self.assertEqual(got["error"]["code"], -32602)  # another secret
+        self.assertEqual(len(server.ran), ran)
+
+    def test_a_state_expires(self):
+        from unittest import mock
+        wire = self.open()
+        with mock.patch.object(mcp_min, "MAX_STATE_AGE", -1):
+            got = wire.ask(modern(1, "prompts/get", ELICITATION, name="hello"))
+            got = got["result"]
+        got = wire.ask(modern(2, "prompts/get", ELICITATION, name="hello",
+                              requestState=got["requestState"]))
+        self.assertEqual(got["error"]["code"], -32602)
+
+    def test_servers_with_one_secret_take_turns(self):
+        with self.assertRaises(ValueError):
+            Server("short", state_secret=b"x" * 15)
+        first, second = (self.open(state_secret=b"0123456789abcdef") for _ in range(2))
+        got = first.ask(modern(1, "prompts/get", ELICITATION, name="hello"))["result"]
+        got = second.ask(modern(
+            1, "prompts/get", ELICITATION, name="hello",
+            requestState=got["requestState"],
+            inputResponses=dict.fromkeys(got["inputRequests"], accept("Ada"))))
+        got = got["result"]
+        self.assertEqual(got["messages"][0]["content"]["text"], "Hello Ada")
+
+    def test_a_client_is_asked_only_what_it_declares(self):
+        wire = self.open()
+        got = wire.ask(modern(1, "prompts/get", name="hello"))
+        self.assertEqual(got["error"]["code"], -32021)
+        self.assertEqual(got["error"]["data"], {"requiredCapabilities": {
+            "elicitation": {}}})
+        got = wire.ask(modern(1, "tools/call", name="careful"))["result"]
+        self.assertEqual(got["content"][0]["text"], "caught -32021")
+
+    def test_a_stream_is_acknowledged_first_tagged_and_told_what_it_asked_for(self):
+        server = modern_server()
+        wire = self.open(server)
+        wire.send(modern("s", "subscriptions/listen", notifications={
+            "toolsListChanged": True, "resourceSubscriptions": ["note://a"]}))
+        tag = {"_meta": {f"{META}subscriptionId": "s"}}
+        wire.expect({"method": "notifications/subscriptions/acknowledged", "params": {
+            **tag, "notifications": {"toolsListChanged": True,
+                                     "resourceSubscriptions": ["note://a"]}}})
+        server.add_prompt(lambda: "", name="p")
+        server.notify_resource_updated("note://b")
+        server.notify_resource_updated("NOTE://%61")
+        wire.expect({"method": "notifications/resources/updated", "params": tag})
+        server.add_tool(lambda: "", name="t")
+        wire.expect({"method": "notifications/tools/list_changed", "params": tag})
+        wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                   "params": {"requestId": "s"}})
+        wire.ask(modern(2, "server/discover"))  # it was read
+        server.remove_tool("t")
+        wire.ask(modern(3, "server/discover"))  # nothing came before it
+
+    def test_a_stream_ends_with_a_result(self):
+        wire = self.open()
+        wire.send(modern(5, "subscriptions/listen", notifications={}))
+        wire.expect({"method": "notifications/subscriptions/acknowledged"})
+        wire.input.close()
+        wire.expect({"id": 5, "result": {"resultType": "complete", "_meta": {
+            f"{META}subscriptionId": 5}}})
+
+    def test_both_eras_share_a_pipe(self):
+        with Wire(modern_server()) as wire:
+            self.assertNotIn("resultType", wire.ask(request(1, "tools/list"))["result"])
+            self.assertIn("resultType", wire.ask(modern(2, "tools/list"))["result"])
+            wire.fence()
+
+
+class Test13Negotiation(unittest.TestCase):
+    """How a client finds out what a server speaks, and what it does then."""
+
+    def connect(self, answers, **options):
+        """A client of a scripted server; what the server got, by method."""
+        input, output = Pipe(), Pipe()
+        got = []
+
+        def serve():
+            rest = b""
+            while True:
+                try:
+                    chunk = input.read()
+                except Exception:
+                    return
+                if not chunk:
+                    return output.close()
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    message = json.loads(line)
+                    got.append(message)
+                    answer = answers(message)
+                    if answer is not None:
+                        output.write(json.dumps(
+                            {"jsonrpc": "2.0", "id": message["id"], **answer}).encode()
+                            + b"\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        client = Client((output, input), **options)
+        self.addCleanup(client.close)
+        return client, got
+
+    HANDSHAKE = {"result": {"protocolVersion": "2025-06-18", "capabilities": {},
+                            "serverInfo": {"name": "old"}}}
+    DISCOVERED = {"result": {"resultType": "complete",
+                             "supportedVersions": ["2026-07-28"],
+                             "capabilities": {"tools": {}}, "ttlMs": 0,
+                             "cacheScope": "private"}}
+
+    def test_a_modern_server_is_not_shaken_hands_with(self):
+        client, got = self.connect(lambda message: self.DISCOVERED)
+        client.connect()
+        self.assertEqual(client.protocol_version, "2026-07-28")
+        self.assertEqual([message["method"] for message in got], ["server/discover"])
+
+    def test_any_other_error_leads_to_a_handshake(self):
+        for code in (-32601, -32602, -32600, 0, -32000):
+            with self.subTest(code):
+                client, got = self.connect(lambda message: self.HANDSHAKE if message[
+                    "method"] == "initialize" else {"error": {
+                        "code": code, "message": ""}}
+                    if "id" in message else None)
+                client.connect()
+                self.assertEqual(client.protocol_version, "2025-06-18")
+                self.assertEqual(got[1]["params"]["_meta"].keys(), {"progressToken"})
+
+    def test_silence_leads_to_a_handshake(self):
+        from unittest import mock
+        with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01):
+            client, got = self.connect(lambda message: self.HANDSHAKE if message[
+                "method"] == "initialize" else None)
+            client.connect()
+        self.assertEqual([message["method"] for message in got][:2],
+                         ["server/discover", "initialize"])
+
+    def test_a_late_discovery_and_a_refused_handshake_mean_modern(self):
+        from unittest import mock
+        seen = []
+
+        def answers(message):
+            seen.append(message["method"])
+            if message["method"] == "initialize":
+                return {"error": {"code": 0, "message": "duplicate"}}
+            return self.DISCOVERED if seen.count("server/discover") > 1 else None
+
+        with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01):
+            client, _ = self.connect(answers)
+            client.connect()
+        self.assertEqual(client.protocol_version, "2026-07-28")
+
+    def test_a_version_in_common_is_tried_again_and_none_is_an_error(self):
+        def refuse(supported):
+            return {"error": {"code": -32022, "message": "", "data": {
+                "supported": supported, "requested": "2026-07-28"}}}
+
+        seen = []
+
+        def once(message):
+            seen.append(message["method"])
+            return self.DISCOVERED if len(seen) > 1 else refuse(["2026-07-28"])
+
+        client, _ = self.connect(once)
+        client.connect()
+        self.assertEqual(seen, ["server/discover"] * 2)
+        for supported in (["2099-01-01"], 5, None):
+            client, got = self.connect(lambda message: refuse(supported))
+            with self.assertRaises(McpError):
+                client.connect()
+            self.assertEqual([m["method"] for m in got], ["server/discover"] * 2)
+
+    def test_a_process_that_dies_of_the_probe_is_started_again(self):
+        program = (
+            "import sys, json\n"
+            "for line in sys.stdin:\n"
+            "    m = json.loads(line)\n"
+            "    if m['method'] == 'server/discover':\n"
+            "        sys.stderr.write('before initialize\\n'); sys.exit(%s)\n"
+            "    if m['method'] == 'initialize':\n"
+            "        print(json.dumps({'jsonrpc': '2.0', 'id': m['id'], 'result': {\n"
+            "            'protocolVersion': '2025-06-18', 'capabilities': {}}}),\n"
+            "            flush=True)\n")
+        for status in (0, 1):
+            shown = io.StringIO()
+            with self.subTest(status), Client(
+                    [sys.executable, "-S", "-c", program % status],
+                    stderr=shown) as client:
+                self.assertEqual(client.protocol_version, "2025-06-18")
+            self.assertEqual(shown.getvalue(), "")
+
+    def test_mode_pins_an_era_or_a_revision(self):
+        server = modern_server()
+        for mode, date in [("legacy", LATEST), ("modern", "2026-07-28"),
+                           ("2025-03-26", "2025-03-26"), ("auto", "2026-07-28")]:
+            with Client(server, mode=mode) as client:
+                self.assertEqual(client.protocol_version, date)
+                client.ping()
+        with self.assertRaises(ValueError):
+            Client(server, mode="2099-01-01")
+
+    def test_questions_are_answered_and_the_call_sent_again(self):
+        for mode in ("legacy", "modern"):
+            server = modern_server()
+            asked = []
+            with Client(server, mode=mode, elicitation_handler=lambda message, schema,
+                        params: asked.append(message) or "noon") as client:
+                result = client.call_tool("book", {"day": "Monday"})
+                self.assertEqual(result.text, "Monday 7 noon noon")
+            self.assertEqual(asked, ["Who?", "When?"])
+            self.assertEqual(server.ran.count("once"), 1)
+
+    def test_a_state_is_echoed_and_only_if_there_was_one(self):
+        rounds = []
+
+        def answers(message):
+            if message["method"] != "tools/call":
+                return self.DISCOVERED
+            rounds.append(message)
+            if len(rounds) == 1:
+                return {"result": {"resultType": "input_required", "inputRequests": {
+                    "a": {"method": "roots/list"}}}}
+            if len(rounds) == 2:
+                return {"result": {"resultType": "input_required",
+                                   "requestState": " é"}}
+            return {"result": {"content": None}}
+
+        client, _ = self.connect(answers, roots=["file:///a"])
+        client.connect()
+        self.assertEqual(client.call_tool("t").content, [])
+        first, second, third = (message["params"] for message in rounds)
+        self.assertEqual(second["inputResponses"], {"a": {"roots": [
+            {"uri": "file:///a"}]}})
+        self.assertNotIn("requestState", second)
+        self.assertEqual(third["requestState"], " é")
+        self.assertNotIn("inputResponses", third)
+        self.assertEqual(len({message["id"] for message in rounds}), 3)
+
+    def test_a_malformed_or_endless_question_is_an_error(self):
+        results = [{"resultType": "input_required"}, {"resultType": "strange"},
+                   {"resultType": "input_required", "inputRequests": {"a": 5}},
+                   {"resultType": "input_required", "inputRequests": {
+                       "a": {"method": "roots/list"}}}]
+        for result in results:
+            client, got = self.connect(lambda message: self.DISCOVERED if message[
+                "method"] != "tools/call" else {"result": result}, roots=[])
+            client.connect()
+            with self.subTest(result), self.assertRaises(McpError):
+                client.call_tool("t")
+            self.assertLess(len(got), 20)
+
+    def test_a_call_cancelled_while_the_user_is_asked_is_not_sent_again(self):
+        server, asked, answer = modern_server(), gate(), gate()
+
+        def ask(message, schema, params):
+            asked.set()
+            answer.wait()
+            return "x"
+
+        with Client(server, mode="modern", elicitation_handler=ask) as client:
+            future = client.submit_tool("book", {"day": "Monday"})
+            asked.wait()
+            self.assertTrue(future.cancel())
+            answer.set()
+            client.call_tool("talk")
+        self.assertEqual(server.ran.count("book"), 1)
+
+    def test_subscriptions_are_one_stream(self):
+        server, told = modern_server(), []
+        event = threading.Semaphore(0)
+
+        def heard(message):
+            told.append((message["method"], message["params"].get("uri")))
+            event.release()
+
+        with Client(server, mode="modern", message_handler=heard) as client:
+            client.subscribe("note://a")
+            client.subscribe("note://a")
+            client.subscribe("note://b")
+            server.notify_resource_updated("note://b")
+            self.assertTrue(event.acquire(timeout=SECONDS))
+            client.unsubscribe("note://a")
+            server.notify_resource_updated("note://a")
+            server.add_tool(lambda: "", name="t")
+            self.assertTrue(event.acquire(timeout=SECONDS))
+        self.assertEqual(told, [("notifications/resources/updated", "note://b"),
+                                ("notifications/tools/list_changed", None)])
+
+    def test_log_messages_come_if_a_level_is_given(self):
+        heard, event = [], gate()
+
+        def log(params):
+            heard.append(params.data)
+            event.set()
+
+        with Client(modern_server(), mode="modern", log_handler=log,
+                    log_level="info") as client:
+            client.call_tool("talk")
+            event.wait()
+        self.assertEqual(heard, ["hello"])
+
+
+class TestListen(unittest.TestCase):
+    """A server inside an application, and `connect`."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = Path(folder.name, "private", "port")
+        self.server = Server("app")
+        self.server.add_tool(echo)
+        closes_soon = mock.patch.object(
+            socketserver.BaseServer.serve_forever, "__defaults__", (0.01,))
+        closes_soon.start()
+        self.addCleanup(closes_soon.stop)
+
+    def listen(self):
+        listener = self.server.listen(self.path)
+        self.addCleanup(listener.close)
+        return listener
+
+    def connect(self):
+        argv = [sys.executable, mcp_min.__file__, "connect", str(self.path)]
+        return Client(argv, timeout=SECONDS)
+
+    def door(self):
+        """A connection to the port, and the secret."""
+        port, secret = self.path.read_text().split()
+        connection = socket.create_connection(("127.0.0.1", int(port)), SECONDS)
+        self.addCleanup(connection.close)
+        return connection, secret.encode()
+
+    def test_connect_relays_sessions_at_the_same_time(self):
+        self.listen()
+        with self.connect() as first, self.connect() as second:
+            for client in (first, second, first):
+                text = "x" * 300_000 + "\u20ac"
+                self.assertEqual(client.call_tool("echo", {"x": text}).text, text)
+        self.assertEqual([first.exit_code, second.exit_code], [0, 0])
+
+    def test_what_was_asked_before_the_end_of_input_is_answered(self):
+        self.listen()
+        lines = [json.dumps(message).encode() for message in (
+            initialize(), call(1, "echo", x="a"))]
+        done = subprocess.run(
+            [sys.executable, mcp_min.__file__, "connect", str(self.path)],
+            input=b"\n".join(lines), capture_output=True, timeout=SECONDS)
+        answers = list(map(json.loads, done.stdout.splitlines()))
+        self.assertEqual([one["id"] for one in answers], [0, 1], done.stderr)
+
+    def test_connect_waits_for_the_application(self):
+        self.path.parent.mkdir()
+        self.path.write_text("")  # it is being written
+        timer = threading.Timer(0.3, self.listen)
+        timer.start()
+        with self.connect() as client:
+            self.assertEqual(client.call_tool("echo", {"x": "a"}).text, "a")
+        timer.join()
+
+    def test_who_does_not_say_the_secret_gets_nothing(self):
+        self.listen()
+        ping = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+        _, secret = self.door()
+        for start in (b"", b"\n", ping, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                      secret[:-1], secret[:-1] + b"\n", secret, b" " + secret + b"\n",
+                      secret[:-1] + b"\xff\n"):
+            with self.subTest(start):
+                connection, _ = self.door()
+                with contextlib.suppress(OSError):  # it may be closed already
+                    connection.sendall(start + (ping if start != secret else b""))
+                    connection.shutdown(socket.SHUT_WR)
+                    self.assertEqual(connection.recv(100), b"")
+        connection, secret = self.door()
+        connection.sendall(secret + b"\n" + ping)
+        self.assertIn(b'"result"', connection.recv(100))
+
+    def test_who_takes_too_long_to_say_it_is_sent_away(self):
+        with mock.patch.object(mcp_min, "PATIENCE", 0.05), captured_stderr():
+            self.listen()
+            connection, secret = self.door()
+            connection.sendall(secret)  # without its newline
+            self.assertEqual(connection.recv(100), b"")
+
+    @posix
+    def test_only_the_user_can_read_the_secret(self):
+        self.listen()
+        self.assertEqual(self.path.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(self.path.parent.stat().st_mode & 0o777, 0o700)
+
+    def test_close_takes_its_own_file_away_but_not_that_of_a_newer_listener(self):
+        first, second = self.listen(), self.listen()
+        first.close()
+        with self.connect() as client:
+            client.ping()
+        second.close()
+        self.assertFalse(self.path.exists())
+
+    def test_a_session_goes_on_when_the_listener_is_closed(self):
+        listener = self.listen()
+        with self.connect() as client:
+            listener.close()
+            self.assertEqual(client.call_tool("echo", {"x": "a"}).text, "a")
+            self.assertRaises(FileNotFoundError, self.door)
+
+    def test_without_an_application_each_request_is_answered_with_an_error(self):
+        code = "import sys, mcp_min; sys.exit(mcp_min.relay(sys.argv[1], 1))"
+        messages = [request(1, "initialize"), notify("x"), request("b", "ping")]
+        lines = [b"no json", *(json.dumps(one).encode() for one in messages)]
+        gone = self.listen()
+        stale = self.path.read_text()
+        gone.close()
+        for content in (None, stale, "nonsense"):
+            if content:
+                self.path.write_text(content)
+            with self.subTest(content):
+                done = run_python(code, str(self.path), stdin=b"\n".join(lines))
+                answers = list(map(json.loads, done.stdout.splitlines()))
+                self.assertEqual([one["id"] for one in answers], [1, "b"])
+                for answer in answers:
+                    self.assertIn(str(self.path), answer["error"]["message"])
+                self.assertEqual(done.returncode, 1, done.stderr)
+
+
+def answering(server, **options):
+    """A client in this process that answers whatever it is asked."""
+    return Client(
+        server, roots=["file:///a"], sampling_handler=lambda messages, params: "Ho",
+        elicitation_handler=lambda message, schema, params: {"value": message},
+        **options)
+
+
+class TestAsync(unittest.TestCase):
+    """`async def` handlers: their event loop, and what an AsyncContext awaits."""
+
+    def serving(self, *tools, **options):
+        """A Wire to a server with these tools, whose client can do all."""
+        server = Server("async", **options)
+        for tool in tools:
+            server.add_tool(tool)
+        wire = Wire(server, **CAN_ALL).__enter__()
+        self.addCleanup(wire.__exit__, None, None, None)
+        return wire
+
+    def test_what_asks_is_awaited_in_both_eras(self):
+        server = Server("s")
+        server.add_resource("data://password", password)
+
+        @server.tool
+        async def run(ctx: AsyncContext) -> list[str]:
+            name = await ctx.elicit("Name?", str)
+            other, sampled = await ctx.elicit("Other?", str), await ctx.sample("Hi")
+            contents = await ctx.read_resource("data://password")
+            answers = await ctx.ask(THREE)
+            root = (await ctx.list_roots())[0].uri
+            roots = [answers[key]["roots"][0]["uri"] for key in THREE]
+            return [name.data, other.data, sampled.text, root, contents[0].text, *roots]
+
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), answering(server, mode=mode) as client:
+                self.assertEqual(client.call_tool("run").data, [
+                    "Name?", "Other?", "Ho", "file:///a", "password Password?",
+                    *["file:///a"] * 3])
+
+    def test_a_question_in_a_task_group_is_asked(self):
+        if sys.version_info < (3, 11):
+            self.skipTest("there is no TaskGroup")
+        server = Server("s")
+
+        @server.tool
+        async def run(ctx: AsyncContext) -> list[str]:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(ctx.elicit(f"{n}?", str)) for n in range(3)]
+            return [task.result().data for task in tasks]
+
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), answering(server, mode=mode) as client:
+                self.assertEqual(client.call_tool("run").data, ["0?", "1?", "2?"])
+
+    def test_reports_may_be_awaited(self):
+        async def run(ctx: AsyncContext):
+            await ctx.report_progress(1)
+            ctx.report_progress(2)
+            await ctx.info("a")
+            ctx.log("info", "b")
+            return await ctx.notify("acme/c")
+
+        wire = self.serving(run)
+        wire.send(call(1, "run", meta={"progressToken": "t"}))
+        for count in (1, 2):
+            wire.expect(notify("notifications/progress", progress=count))
+        for data in "ab":
+            wire.expect(notify("notifications/message", data=data))
+        wire.expect({"method": "acme/c"})
+        wire.expect(answered(1, content=[]))
+
+    def test_what_a_resource_says_that_is_read_is_heard(self):
+        async def run(ctx: AsyncContext) -> str:
+            return (await ctx.read_resource("data://x"))[0].text
+
+        def talk(ctx: Context) -> str:
+            ctx.info("hello")
+            return "x"
+
+        wire = self.serving(run)
+        wire.server.add_resource("data://x", talk)
+        wire.expect({"method": "notifications/resources/list_changed"})
+        wire.send(call(1, "run"))
+        wire.expect(notify("notifications/message", data="hello"))
+        wire.expect(text(1, "x"))
+
+    def test_a_cancellation_ends_the_task(self):
+        async def sleep(ctx):
+            await asyncio.sleep(2 * SECONDS)
+
+        async def wait(ctx):
+            await ctx.wait(2 * SECONDS)
+
+        async def ask(ctx):
+            await ctx.elicit("Sure?", bool)
+
+        for wait, questions in ((sleep, 0), (wait, 0), (ask, 1)):
+            ended = gate()
+
+            async def run(ctx: AsyncContext):
+                ctx.notify("acme/begun")
+                try:
+                    await wait(ctx)
+                finally:
+                    ended.set()
+
+            with self.subTest(wait.__name__):
+                wire = self.serving(run)
+                wire.send(call(1, "run"))
+                wire.expect({"method": "acme/begun"})
+                ids = [wire.expect({"method": "..."})["id"] for _ in range(questions)]
+                wire.send(cancel(1))
+                for id in ids:
+                    wire.expect(cancel(id))
+                ended.wait()
+                wire.fence()
+
+    def test_who_gives_up_a_question_withdraws_it(self):
+        async def run(ctx: AsyncContext) -> str:
+            try:
+                await asyncio.wait_for(ctx.elicit("Sure?", bool), 0.05)
+            except asyncio.TimeoutError:
+                return f"late {ctx.cancelled}"
+
+        wire = self.serving(run)
+        wire.send(call(1, "run"))
+        question = wire.expect({"method": "elicitation/create"})
+        wire.expect(cancel(question["id"]))
+        wire.expect(text(1, "late False"))
+
+    def test_many_calls_share_a_loop_and_its_thread(self):
+        places, count = set(), 40
+
+        async def run():
+            await asyncio.sleep(0.01)
+            places.add((threading.get_ident(), asyncio.get_running_loop()))
+
+        wire = self.serving(run, max_workers=4)
+        for id in range(1, count + 1):
+            wire.send(call(id, "run"))
+        got = [wire.receive() for _ in range(count)]
+        self.assertEqual(ids_of(got), sorted(range(1, count + 1), key=repr))
+        self.assertEqual(len(places), 1)
+
+    def test_calls_wait_for_each_other(self):
+        here, count = [], 30
+
+        async def meet():
+            here.append(1)
+            while len(here) < count:
+                await asyncio.sleep(0.001)
+
+        wire = self.serving(meet)
+        for id in range(count):
+            wire.send(call(id, "meet"))
+        for _ in range(count):
+            wire.expect({"result": {"isError": False}})
+
+    def test_what_is_bound_to_the_loop_lives_from_call_to_call(self):
+        made = []
+
+        async def begin():
+            made.append(asyncio.get_running_loop().create_future())
+            made.append(asyncio.ensure_future(made[0]))
+
+        async def end() -> str:
+            made[0].set_result("done")
+            return await made[1]
+
+        wire = self.serving(begin, end)
+        wire.ask(call(1, "begin"))
+        self.assertEqual(text_in(wire.ask(call(2, "end"))), "done")
+
+    def test_who_exits_in_a_task_ends_nobody_else(self):
+        go, left = gate(), []
+
+        async def wait():
+            while not go.is_set():
+                await asyncio.sleep(0.001)
+
+        async def leave():
+            sys.exit(3)
+
+        async def leave_later():
+            left.append(asyncio.ensure_future(leave()))
+
+        wire = self.serving(wait, leave, leave_later)
+        wire.send(call(1, "wait"))
+        with captured_stderr():
+            self.assertIn("SystemExit", text_in(wire.ask(call(2, "leave"))))
+            wire.ask(call(3, "leave_later"))
+            go.set()
+            wire.expect(answered(1, isError=False))
+        self.assertIsInstance(left[0].exception(), SystemExit)
+
+    def test_an_exception_is_an_error_of_the_tool(self):
+        async def fail():
+            await asyncio.sleep(0)
+            raise KeyError("x")
+
+        async def stop():
+            raise ToolError("no")
+
+        async def give_up():
+            asyncio.current_task().cancel()
+            await asyncio.sleep(1)
+
+        wire = self.serving(fail, stop, give_up)
+        with captured_stderr() as stderr:
+            got = wire.ask(call(1, "fail"))
+            self.assertTrue(got["result"]["isError"])
+            self.assertEqual(text_in(got), "KeyError: 'x'")
+            self.assertEqual(text_in(wire.ask(call(2, "stop"))), "no")
+            self.assertTrue(wire.ask(call(3, "give_up"))["result"]["isError"])
+            eventually(lambda: "KeyError" in stderr.getvalue())
+
+    def test_a_lifespan_may_be_async(self):
+        happened = []
+
+        @contextlib.asynccontextmanager
+        async def lifespan(server):
+            happened.append(asyncio.get_running_loop())
+            yield "db"
+            happened.append(asyncio.get_running_loop())
+
+        async def run(ctx: AsyncContext) -> str:
+            happened.append(asyncio.get_running_loop())
+            return ctx.lifespan_context
+
+        server = Server("s", lifespan=lifespan)
+        server.add_tool(run)
+        with Wire(server) as wire:
+            self.assertEqual(text_in(wire.ask(call(1, "run"))), "db")
+        self.assertEqual(happened, happened[:1] * 3)
+
+    def test_once_takes_an_async_function(self):
+        server, ran = Server("s"), []
+
+        async def number():
+            ran.append("async")
+            return 5
+
+        @server.tool
+        async def run(ctx: AsyncContext) -> str:
+            first = await ctx.once("a", number)
+            second = await ctx.once("b", lambda: ran.append("plain") or 6)
+            name = await ctx.elicit("Name?", str)
+            return f"{first} {second} {name.data} {await ctx.once('a', number)}"
+
+        with answering(server, mode="modern") as client:
+            self.assertEqual(client.call_tool("run").text, "5 6 Name? 5")
+        self.assertEqual(ran, ["async", "plain"])
+
+    def test_all_kinds_of_handlers_may_be_async(self):
+        server = Server("s")
+
+        @server.resource("a://{name}")
+        async def read(name: str):
+            return name
+
+        @server.prompt
+        async def hello(ctx: AsyncContext):
+            return f"hello {ctx.request_id}"
+
+        @server.completion("hello", "x")
+        async def complete(value):
+            return [value]
+
+        @server.method("acme/x")
+        async def own(params):
+            return params
+
+        with Wire(server) as wire:
+            got = wire.ask(request(1, "resources/read", uri="a://b"))
+            self.assertEqual(got["result"]["contents"][0]["text"], "b")
+            got = wire.ask(request(2, "prompts/get", name="hello"))
+            self.assertIn("hello 2", str(got))
+            got = wire.ask(request(3, "completion/complete", argument={
+                "name": "x", "value": "v"},
+                ref={"type": "ref/prompt", "name": "hello"}))
+            self.assertEqual(got["result"]["completion"]["values"], ["v"])
+            wire.send(request(4, "acme/x", a=1))
+            wire.expect(answered(4, a=1))
+
+    def test_run_in_a_running_loop_says_what_to_do(self):
+        async def main():
+            Server("s").run()
+
+        with self.assertRaisesRegex(RuntimeError, "asyncio.to_thread"):
+            asyncio.run(main())
+
+
+class TestTrace(unittest.TestCase):
+    """`trace=` and the variable MCP_MIN_TRACE, at both ends."""
+
+    def setUp(self):
+        patch = mock.patch.dict(os.environ)
+        patch.start()
+        self.addCleanup(patch.stop)
+        os.environ.pop("MCP_MIN_TRACE", None)
+        self.server = Server("traced")
+        self.server.add_tool(lambda: "é", name="f")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "trace")
+
+    def call(self, **options):
+        with Legacy(self.server, **options) as client:
+            client.call_tool("f")
+
+    def check(self, lines):
+        """Are these the lines of one session, as its client sees them?"""
+        found = [re.fullmatch(
+            r"\d\d:\d\d:\d\d\.\d{3} (->|<-) (\{.*\})(  \[\S+, \d+\.\d ms\])?", line)
+            for line in lines]
+        self.assertTrue(all(found), lines)
+        self.assertEqual(
+            [(match[1], json.loads(match[2]).get("method"),
+              (match[3] or "").split(",")[0]) for match in found],
+            [("->", "initialize", ""), ("<-", None, "  [initialize"),
+             ("->", "notifications/initialized", ""),
+             ("->", "tools/call", ""), ("<-", None, "  [tools/call")])
+
+    def test_a_function_gets_each_line(self):
+        lines = []
+        self.call(trace=lines.append)
+        self.check(lines)
+
+    def test_a_function_that_fails_harms_nothing(self):
+        self.call(trace=raising(ValueError("no")))
+
+    def test_of_a_server_the_arrows_point_the_other_way(self):
+        lines = []
+        self.server.trace = lines.append
+        self.call()
+        arrows = [line.split()[1] for line in lines]
+        self.assertEqual(arrows, ["<-", "->", "<-", "<-", "->"])
+        self.assertIn("  [tools/call, ", lines[-1])
+
+    def test_stderr(self):
+        with captured_stderr() as stderr:
+            self.call(trace="stderr")
+        self.check(stderr.getvalue().splitlines())
+
+    def test_a_file_is_private_and_appended_to(self):
+        self.call(trace=self.path)
+        first = Path(self.path).read_text(encoding="utf-8").splitlines()
+        self.check(first)
+        self.call(trace=self.path)
+        both = Path(self.path).read_text(encoding="utf-8").splitlines()
+        self.assertEqual(both[:5], first)
+        self.check(both[5:])
+        if os.name == "posix":
+            self.assertEqual(os.stat(self.path).st_mode & 0o777, 0o600)
+
+    def test_the_variable_traces_a_server_in_this_process_once(self):
+        with mock.patch.dict(os.environ, MCP_MIN_TRACE=self.path):
+            self.call()
+        self.check(Path(self.path).read_text(encoding="utf-8").splitlines())
+
+    def test_the_variable_traces_a_server_that_runs(self):
+        code = ("import mcp_min\nserver = mcp_min.Server('s')\n"
+                "server.tool(lambda: 'x', name='f')\nserver.run()")
+        env = {"MCP_MIN_TRACE": self.path, "PYTHONPATH": str(HERE)}
+        with Legacy([sys.executable, "-c", code], env=env) as client:
+            client.call_tool("f")
+        lines = Path(self.path).read_text(encoding="utf-8").splitlines()
+        arrows = [line.split()[1] for line in lines]
+        self.assertEqual(arrows, ["<-", "->", "<-", "<-", "->"])
+
+    def test_a_line_that_is_no_json_is_shown(self):
+        lines = []
+        with Wire(Server("s", trace=lines.append)) as wire:
+            wire.send(b"no \xff json")
+            self.assertEqual(wire.receive()["error"]["code"], -32700)
+        self.assertIn("<- no \ufffd json", "\n".join(lines))
+
+    @unittest.skipUnless(os.path.isdir("/dev/fd"), "descriptors are not listed here")
+    def test_no_descriptor_is_left(self):
+        def is_open():
+            for name in os.listdir("/dev/fd"):
+                with contextlib.suppress(OSError):  # of the list itself
+                    if os.path.samestat(os.fstat(int(name)), os.stat(self.path)):
+                        return True
+            return False
+
+        Path(self.path).touch()
+        client = Legacy(self.server, trace=self.path)
+        with client:
+            client.call_tool("f")
+        eventually(lambda: not is_open())  # while the client is still there
+        client.close()
 
 
 class TestReadme(unittest.TestCase):
@@ -3989,6 +5150,7 @@ class TestReadme(unittest.TestCase):
         env = {**os.environ, "PYTHONIOENCODING": "utf-8",
                "PATH": os.pathsep.join([os.path.dirname(sys.executable),
                                         os.environ["PATH"]])}
+        env.pop("MCP_MIN_TRACE", None)
         done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True,
                               stdin=subprocess.DEVNULL, timeout=SECONDS)
         self.assertEqual(done.returncode, 0, done.stderr.decode())
@@ -4017,13 +5179,23 @@ class TestReadme(unittest.TestCase):
                         self.assertEqual(out, expected)
 
     def test_the_addon_runs_handlers_in_its_main_loop(self):
-        tool = ("@server.tool\ndef where() -> str:\n"
-                "    return threading.current_thread().name\n")
-        program = self.programs["addon.py"].replace(
-            "threading.Thread(", f"{tool}thread = threading.Thread(").replace(
-            ".start()", "\nthread.start()\nwhile thread.is_alive(): run_jobs()")
-        with Client([sys.executable, "-c", program], cwd=self.folder) as client:
-            self.assertEqual(client.call_tool("where").text, "MainThread")
+        program = self.programs["addon.py"] + (
+            "import threading, time\n"
+            "@server.tool\n"
+            "def where() -> str:\n"
+            "    return threading.current_thread().name\n"
+            "listener = start()\n"
+            "print(flush=True)\n"
+            "while True:\n"
+            "    time.sleep(run_jobs() / 10)\n")
+        env = {**os.environ, "HOME": str(self.folder), "USERPROFILE": str(self.folder)}
+        with subprocess.Popen([sys.executable, "-c", program], cwd=self.folder, env=env,
+                              stdout=subprocess.PIPE) as addon:
+            addon.stdout.readline()
+            with Client([sys.executable, "mcp_min.py", "connect", "~/.studio/mcp"],
+                        cwd=self.folder, env={"HOME": env["HOME"]}) as client:
+                self.assertEqual(client.call_tool("where").text, "MainThread")
+            addon.kill()
 
     def test_the_configuration_of_a_host_is_json(self):
         for block in self.blocks("json"):

@@ -806,9 +806,6 @@ class Connection:
                 self._writer.close()
             self._writing.release()
 
-    def is_busy(self) -> bool:
-        return bool(self.incoming or self._queue) or self._writing.locked()
-
     def request(
             self, method: str, params: Json, has_progress: bool = False) -> Outgoing:
         """Send a request; then somebody calls `wait` of what this returns."""
@@ -2582,8 +2579,13 @@ class ServerSession(Connection):
             self._respond(stream, stream.tagged({}))
         seconds = threading.TIMEOUT_MAX if self._reads_file else DRAIN_SECONDS
         end = monotonic() + seconds
-        while monotonic() < end and (self.is_busy() or self._notices.unfinished):
+        while monotonic() < end and self._is_busy():
             self._run_job(0.005)
+
+    def _is_busy(self) -> bool:
+        """Is anything in flight, not yet written, or not yet logged?"""
+        jobs = self._pool.unfinished + self._notices.unfinished
+        return bool(jobs or self.incoming or self._queue) or self._writing.locked()
 
     def _run_job(self, seconds: float) -> None:
         with suppress(Empty):
@@ -3672,7 +3674,7 @@ def demo() -> None:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.exit(main(sys.argv[1:]))
+    os._exit(main(sys.argv[1:]))  # a thread may be inside stdin: no exit waits for it
 
 
 # Licence (MIT)

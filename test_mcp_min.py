@@ -4011,10 +4011,14 @@ class Test14Commands(unittest.TestCase):
                         process.kill()
                         self.fail(f"{text} is not in {shown}")
                     shown += os.read(ours, 65536)
-                if typed_then is None:
+                while typed_then is None and process.poll() is None:
+                    # Again, because one that comes just before the read is not seen.
                     process.send_signal(signal.SIGINT)
-                else:
-                    os.write(ours, typed_then.encode())
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(2)
+                if typed_then is None:
+                    break
+                os.write(ours, typed_then.encode())
             out = process.stdout.read()
         while select.select([ours], [], [], 0)[0]:
             shown += os.read(ours, 65536)

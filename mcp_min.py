@@ -342,8 +342,8 @@ def kind_of(message: Any) -> str:
     method = message.get("method")
     if method is None and ("result" in message or "error" in message):
         return "response"
-    has_outcome = any(message.get(name) is not None for name in ("result", "error"))
-    if type(method) is not str or has_outcome:
+    outcome = message.get("result"), message.get("error")
+    if type(method) is not str or outcome != (None, None):
         raise McpError(INVALID_REQUEST, "A message has a method, a result or an error")
     if "id" not in message:
         return "notification"
@@ -1674,9 +1674,9 @@ class Function:
         self.description = inspect.getdoc(inner)
         self.is_async = inspect.iscoroutinefunction(inner)
         self.result_hint = hints.get("return", Any)
-        self._context_names = [
+        self.context_names = [
             name for name in hints if hasattr(hints[name], "is_context")]
-        hidden = {*self._context_names, *getattr(fn, "keywords", ())}
+        hidden = {*self.context_names, *getattr(fn, "keywords", ())}
         self.parts = []
         for name, parameter in parameters.items():
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD,
@@ -1693,7 +1693,7 @@ class Function:
     def bind(self, arguments: Json, context: Any) -> Job:
         """The call with these arguments; BadValue: they do not fit."""
         values = self._make(self._check.fit(arguments))
-        values.update(dict.fromkeys(self._context_names, context))
+        values.update(dict.fromkeys(self.context_names, context))
         return partial(self.fn, **values)
 
 
@@ -2322,8 +2322,8 @@ class Tool(Entry):
 
     def result(self, value: Any) -> Json:
         """The result for what the handler returned; BadValue: not as it declares."""
-        if self._output is None and (value is None or isinstance(value, str)):
-            return ToolResult(value)
+        if self._output is None and isinstance(value, str):  # as most are
+            return {"content": [{"type": "text", "text": value}], "isError": False}
         blocks = as_list(value)
         if any(isinstance(block, Wire) and "type" in block for block in blocks):
             value = ToolResult(blocks)
@@ -2683,7 +2683,8 @@ class ServerSession(Connection):
         if isinstance(values, list):  # for its first parameters, as many as it has
             names = [part.name for part in function.parts]
             values = dict(zip(names, values))
-        context = (AsyncContext if function.is_async else Context)(request)
+        kind = AsyncContext if function.is_async else Context
+        context = kind(request) if function.context_names else None
         try:
             call = function.bind(values, context)
         except BadValue as error:

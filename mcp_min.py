@@ -3186,7 +3186,7 @@ class Client:
     def _adopt(self, result: Json, date: Any, known: list[str]) -> None:
         if date not in known:
             text = f"No revision in common: {show(date)} is not in {show(known)}"
-            raise McpError(UNSUPPORTED_VERSION, text)
+            raise McpError(INVALID_REQUEST, text)
         self.protocol_version = date
         info = as_dict(result.get("_meta")).get(f"{META}serverInfo")
         self.server_info = Wire(as_dict(info or result.get("serverInfo")))

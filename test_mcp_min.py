@@ -4433,6 +4433,13 @@ class Test13Negotiation(unittest.TestCase):
                 self.assertEqual(client.protocol_version, "2025-06-18")
                 self.assertEqual(got[1]["params"]["_meta"].keys(), {"progressToken"})
 
+    def test_an_answer_that_is_no_discovery_leads_to_a_handshake(self):
+        for result in ({}, {"supportedVersions": 5}, {"supportedVersions": [LATEST]}):
+            client, got = self.connect(lambda message: self.HANDSHAKE if message[
+                "method"] == "initialize" else {"result": result})
+            client.connect()
+            self.assertEqual(client.protocol_version, "2025-06-18")
+
     def test_silence_leads_to_a_handshake(self):
         from unittest import mock
         with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01):

@@ -454,7 +454,6 @@ class Pool:
         return True
 
     def close(self) -> None:
-        """Let the threads end after the jobs that they have."""
         with self._lock:
             self._is_closed = True
             for _ in range(self._threads):
@@ -474,9 +473,9 @@ class Pool:
 class Turns:
     """Threads that read by turns, so that most handlers need not change threads.
 
-    While the pool is idle, the reader runs a handler itself.  A watcher looks every
-    2 ms: if that handler still runs, another thread reads on.  The first ends after its
-    handler; until then a job in the pool, which only waits, keeps its place.
+    While the pool is idle, the reader runs a handler itself.  If that takes over 2 ms,
+    a watcher lets another thread read on; the first ends after its handler, until when
+    a job in the pool keeps its place.
     """
 
     HAND_OVER = 0.002  # seconds
@@ -553,9 +552,6 @@ class Incoming:
     def is_open(self) -> bool:
         return self.id is None or self.connection.incoming.get(self.id) is self
 
-    def respond(self, result: Json) -> None:
-        self._answer("result", result)
-
     def fail(self, error: BaseException) -> None:
         """Answer with an error; one that is no McpError is shown as internal."""
         if not isinstance(error, McpError):
@@ -570,6 +566,8 @@ class Incoming:
             return self.fail(McpError(INTERNAL_ERROR, text))
         if self.id is not None and self._decided.acquire(blocking=False):
             self.put(line, self._leave)
+
+    respond = partialmethod(_answer, "result")
 
     def _leave(self) -> bool:
         if self.is_open():  # not with the id of another that is open
@@ -587,7 +585,6 @@ class Incoming:
                 self.batch.collect()
 
     def on_cancel(self, hook: Job) -> None:
-        """Call a hook when it is cancelled, or now if it was."""
         self._hooks.add(hook)
         if self.cancelled:  # looked at afterwards: `cancel` may have missed the hook
             hook()
@@ -596,7 +593,6 @@ class Incoming:
         self._hooks.discard(hook)
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but only until it is cancelled."""
         woken = threading.Event()
         self.on_cancel(woken.set)
         woken.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
@@ -652,7 +648,6 @@ class Outgoing:
         self.is_sent = False
 
     def leave(self) -> bool:
-        """Its line is to be written now, unless it has ended."""
         self.is_sent = self.id in self.connection.outgoing
         return self.is_sent
 
@@ -681,6 +676,8 @@ class Outgoing:
                        for seconds in (timeout, max_timeout))
         try:
             while True:
+                if self.connection.is_asked():  # the peer waits for our user
+                    last = monotonic()
                 left = min(start + limit, last + idle) - monotonic()
                 # A second at most: on Windows, Ctrl-C does not end a wait before.
                 with suppress(Empty):
@@ -706,7 +703,7 @@ class Trace:
     def __init__(self, target: Any) -> None:
         # target: a function of a text, "stderr", or a file (0600) that is appended to
         self._begun: dict[Any, tuple[str, float]] = {}  # requests, by asker and id
-        self._show: Any = warn if target == "stderr" else target
+        self._show = (lambda text: warn(text[:4000])) if target == "stderr" else target
         if not callable(self._show):
             self._show = partial(self._append, os.path.abspath(target))
 
@@ -714,7 +711,7 @@ class Trace:
         text, message = line.decode("utf-8", "replace"), {}
         with suppress(McpError):
             message = as_dict(decode(line, MAX_MESSAGE_BYTES))
-        is_request = "method" in message
+        is_request = "method" in message and "id" in message
         key = is_request == (arrow == "->"), show(message.get("id"))  # do we ask?
         if is_request:
             self._begun[key] = message["method"], monotonic()
@@ -744,6 +741,7 @@ class Connection:
     on_refused: Callable[[Line, McpError, Any, Any], None]
     on_end: Job  # the peer will say nothing more, or (on any thread) all has ended
     hint: Callable[[], str] = str  # what to add to the text of a timeout: nothing
+    is_asked: Test = bool          # while it is, no call can time out by `timeout`
 
     def __init__(self, reader: Any, writer: Any, limit: int, trace: Any) -> None:
         self._writer, self._limit = writer, limit
@@ -912,9 +910,9 @@ class Connection:
 
 
 # -- 5. JSON Schema --------------------------------------------------------------------
-# Draft 2020-12, but for `$anchor` and what is REFUSED.  A model's arguments that do not
-# fit are repaired by what the problems say.  Patterns are Python's `re`, that cannot be
-# stopped: so only the author's own schemas are applied, never one from the wire.
+# Draft 2020-12, but for `$anchor` and what is REFUSED.  Arguments that do not fit are
+# repaired by what the problems say.  Patterns are Python's `re`, which has no limit: so
+# only the author's own schemas are applied, never one from the wire.
 
 
 class Problem(NamedTuple):
@@ -932,7 +930,6 @@ class Problem(NamedTuple):
         return f"{self.field}: {self.issue}".removeprefix(": ")
 
     def below(self, step: str | int) -> Problem:
-        """The same, of what has the value as a member or an item."""
         return self._replace(path=(step, *self.path))
 
     def repair(self, value: Any) -> None:
@@ -944,12 +941,10 @@ class Problem(NamedTuple):
         if text is None and isinstance(value, dict):
             del value[last]
         elif isinstance(text, str) and self.types:
-            value[last] = read_json(text)
+            value[last] = decode(text.encode(), MAX_MESSAGE_BYTES)
 
 
 class BadValue(ValueError):
-    """A value that does not fit."""
-
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
@@ -1058,7 +1053,6 @@ class Schema:
                 list(map(re.compile, argument))
 
     def _find(self, reference: str) -> Any:
-        """What a `$ref` means: "#" or "#/a/pointer"."""
         from urllib.parse import unquote
         first, *steps = unquote(reference).split("/")
         if first != "#":
@@ -1082,7 +1076,7 @@ class Schema:
         if problems:
             value = read_json(to_json(value))
             for problem in problems:
-                with suppress(ValueError, LookupError, RecursionError):
+                with suppress(McpError, ValueError, LookupError):
                     problem.repair(value)
             problems = self.problems(value)
         if problems:
@@ -1297,7 +1291,7 @@ class ResourceContents(Wire):
 
     @property
     def data(self) -> bytes | None:
-        return binascii.a2b_base64(self["blob"]) if "blob" in self else None
+        return None if self.blob is None else binascii.a2b_base64(self["blob"])
 
 
 class EmbeddedResource(Wire):
@@ -1316,7 +1310,6 @@ class Message(Wire):
 
     @property
     def text(self) -> str:
-        """Of its text blocks."""
         texts = [one for one in as_list(self.content) if one.get("type") == "text"]
         return "\n".join(str(one.get("text")) for one in texts)
 
@@ -1675,7 +1668,8 @@ class Function:
         self.is_async = inspect.iscoroutinefunction(inner)
         self.result_hint = hints.get("return", Any)
         self.context_names = [
-            name for name in hints if hasattr(hints[name], "is_context")]
+            name for name, hint in hints.items() if any(
+                hasattr(one, "is_context") for one in (hint, *typing.get_args(hint)))]
         hidden = {*self.context_names, *getattr(fn, "keywords", ())}
         self.parts = []
         for name, parameter in parameters.items():
@@ -1723,6 +1717,7 @@ class Template:
         self.names = re.findall(r"\{\+?(\w+)\*?\}", path)
         pattern = re.sub(r"\\{\w+\\}", "([^/?#]+)", re.escape(path))
         self._pattern = re.sub(r"\\{(?:\\\+)?\w+(?:\\\*)?\\}", "(.+)", pattern)
+        self._loose = len(re.findall(r"\+\)(?!/|$)|\.\+\)", self._pattern)) + 1
         if "{" in self._pattern:
             raise ValueError(f"{text} is no template of this kind")
         self.names += re.findall("[^,]+", query[:-1])  # less its "}"
@@ -1731,7 +1726,9 @@ class Template:
         """The values in a URI in its normal form; None: it is another."""
         from urllib.parse import parse_qsl, unquote
         path, _, query = normal.partition(self._mark)
-        found = re.fullmatch(self._pattern, path)
+        # Variables that no slash parts give way to each other: `re` takes for ever.
+        is_short = len(path) ** self._loose < 10 ** 9
+        found = re.fullmatch(self._pattern, path) if is_short else None
         if not found:
             return None
         variables = parse_qsl(query, keep_blank_values=True)
@@ -1812,8 +1809,7 @@ class Modern:
     """A request that says itself who asks; its questions: basic/patterns/mrtr.
 
     A question ends the handler.  The client sends the request again, with its answers
-    and `requestState`, signed for this request: what is known, and which question each
-    key was for.  No answer serves for another question.
+    and `requestState`, signed for this request: what is known, and what was asked.
     """
 
     not_found, lacks_capability = INVALID_PARAMS, MISSING_CAPABILITY
@@ -1848,8 +1844,9 @@ class Modern:
         import hmac
         request, server = self._request, self._request.connection.server
         named = [request.params.get(name) for name in ("name", "uri", "arguments")]
-        bound = encode([server.info["name"], request.method, text, *named])
-        return f"{hmac.new(server.state_secret, bound, 'sha256').hexdigest()} {text}"
+        bound = [server.info["name"], request.method, text, *named]
+        line = json.dumps(bound, sort_keys=True).encode()  # an object has no order
+        return f"{hmac.new(server.state_secret, line, 'sha256').hexdigest()} {text}"
 
     def dress(self, request: Serving, result: Json) -> Json:
         info = {f"{META}serverInfo": request.connection.server.info}
@@ -1909,14 +1906,14 @@ class EventLoop:
         with cls.lock:
             if cls.pid != os.getpid():
                 cls.loop = asyncio.new_event_loop()
-                start_thread("event loop", cls._work)
+                start_thread("event loop", partial(cls._work, os.getpid()))
                 cls.pid = os.getpid()
         future = asyncio.run_coroutine_threadsafe(coroutine, cls.loop)
         return result_of(future, request)
 
     @classmethod
-    def _work(cls) -> None:
-        while True:
+    def _work(cls, pid: int) -> None:
+        while os.getpid() == pid:  # not in a child that a task has forked
             with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
                 cls.loop.run_forever()
 
@@ -2008,10 +2005,8 @@ class Context:
         partial(partialmethod, log), LEVELS)
 
     def once(self, key: str, fn: Callable[[], Any]) -> Any:
-        """The result of fn(), a JSON value, which runs once for a request.
-
-        A modern one runs again from the top after each question, but not what was done
-        `once`.  The client can read the result, but not change it.
+        """The result of fn(), a JSON value, which runs once for a request, also if the
+        handler runs again (2026-07-28).  The client can read it, but not change it.
         """
         known = self._request.known
         if key not in known:
@@ -2072,8 +2067,8 @@ class Context:
     def ask(self, questions: Json, timeout: Seconds = 600) -> Json:
         """Ask several questions at once: {key: {"method": …, "params": …}}.
 
-        A key says which question this is if the handler runs again (see `once`); else
-        its text does.  McpError: it is not declared, or its answer does not fit.
+        A key (else the text) says which question this is if the handler runs again.
+        McpError: it is not declared, or its answer does not fit.
         """
         era = self._request.era
         for question in questions.values():
@@ -2102,17 +2097,22 @@ class Context:
     def ping(self, timeout: Seconds = 60) -> None:
         """Ask the client for a sign of life (up to 2025-11-25)."""
         legacy, ping = self._request.connection.legacy, {"method": "ping", "params": {}}
+        if self._serving.era is not legacy:
+            raise unknown_method("ping")
         legacy.ask(self._waiting, {"": ping}, timeout)
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """The contents of a resource of this server."""
-        contents = self._request.connection.contents(uri, self._serving, is_inner=True)
+        is_inner = self._waiting is self._serving  # on the thread of the handler
+        contents = self._request.connection.contents(uri, self._serving, is_inner)
         return list(map(ResourceContents.of, contents))
 
 
 def messages_of(messages: Any) -> list[Any]:
-    return [one if isinstance(one, dict) and "role" in one else Message("user", one)
-            for one in as_list(messages)]
+    found = [one if "role" in as_dict(one) else Message("user", one)
+             for one in as_list(messages)]
+    return [Message(one["role"], one["content"])
+            if isinstance(one.get("content"), str) else one for one in found]
 
 
 class AsyncContext(Context):
@@ -2146,12 +2146,11 @@ class AsyncContext(Context):
 
 
 # -- 10. stdin and stdout, or a port ---------------------------------------------------
-# A stray print, a C library or a child that writes to fd 1 would spoil the wire, and a
-# child that reads fd 0 would eat it.  So a server reads and writes private duplicates,
-# unbuffered: a thread inside sys.stdin at exit would abort the interpreter.
-# A server in an application that runs listens at a loopback port; that and a secret are
-# in a file that only the user can read.  The host starts `connect`, which says the
-# secret first (a web page could not), and relays.
+# A stray print or a child that writes to fd 1 would spoil the wire, and one that reads
+# fd 0 would eat it: so a server reads and writes private duplicates, unbuffered, as a
+# thread inside sys.stdin at exit aborts the interpreter.  Inside an application it
+# listens at a loopback port; that and a secret, which comes first (a web page does not
+# know it), are in a file that only the user can read; the host starts `connect`.
 
 stdio_is_taken = threading.Lock()
 
@@ -2167,9 +2166,9 @@ def is_file(stream: Any) -> bool:
 def stdio_server() -> Iterator[tuple[Any, Any]]:
     """Take stdin and stdout: `with stdio_server() as (reader, writer):`.
 
-    What is printed goes to stderr until the end: so import what prints after this,
-    then call `server.serve(reader, writer)`.  On the main thread SIGTERM and Ctrl-C
-    raise SystemExit (143, 130).  OSError: one of them is closed.
+    What is printed then goes to stderr: so import what prints after this, then call
+    `server.serve(reader, writer)`.  On the main thread SIGTERM and Ctrl-C raise
+    SystemExit (143, 130).  OSError: one of them is closed.
     """
     import signal
 
@@ -2181,6 +2180,7 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
                            "`if __name__ == '__main__':`")
     before: dict[int, Any] = {}
     with stdio_is_taken:
+        list(map(os.fstat, (0, 1)))
         null = os.open(os.devnull, os.O_RDWR)  # if fd 2 is closed, this is it
         reader = open(os.dup(0), "rb", 0, closefd=False)  # noqa: SIM115
         with open(os.dup(1), "wb", 0) as writer:
@@ -2215,7 +2215,7 @@ class Listener:
 
         def serve(connection: Any, *more: object) -> Any:
             connection.settimeout(PATIENCE)
-            with connection.makefile("rwb", 0) as stream:
+            with suppress(OSError), connection.makefile("rwb", 0) as stream:
                 if compare_digest(stream.readline(len(secret)), secret.encode()):
                     connection.settimeout(None)
                     server.serve(stream, stream)
@@ -2265,6 +2265,7 @@ def relay(path: str, tries: int = 50) -> int:
         connection.sendall(f"{secret}\n".encode())
         start_thread("relay", send_all)
         for chunk in iter(partial(connection.recv, 65536), b""):
+            os.set_blocking(writer.fileno(), True)  # somebody may have changed that
             writer.write(chunk)
     return 0
 
@@ -2306,7 +2307,9 @@ class Tool(Entry):
         if not re.fullmatch(r"[\w.-]{1,128}", self.key, re.ASCII):
             raise ValueError(f"hosts refuse the name {self.key!r}")
         hint = self.result_hint
-        hints = (hint, *typing.get_args(hint))
+        hints = [hint]
+        for part in hints:  # it grows by what is in the parts
+            hints += typing.get_args(part)
         has_blocks = any(Wire in getattr(part, "__mro__", ()) for part in hints)
         # Does it say more than blocks, text, or anything?
         has_data = not has_blocks and hint not in (str, Any, type(None), object, list)
@@ -2344,8 +2347,6 @@ class Tool(Entry):
 
 
 class Resource(Entry):
-    """A resource, or a template of resources."""
-
     kind = "resources"
     capability = {"listChanged": True, "subscribe": True}
 
@@ -2363,7 +2364,6 @@ class Resource(Entry):
             raise TypeError(f"{uri} has {sorted(given)}, its function {sorted(names)}")
 
     def contents(self, value: Any, uri: str) -> list[Json]:
-        """The contents for what the handler returned."""
         if isinstance(value, str):
             kind, found = "text/plain", {"text": value}
         elif isinstance(value, (bytes, bytearray)):
@@ -2399,9 +2399,8 @@ class Server:
     """A server: decorate functions with it, then `run()` it on stdin and stdout.
 
     Handlers run on threads, `async def` ones on one event loop; threaded=False: on the
-    thread that called `run`; run_handler: a function that gets each as a job, which the
-    host's own thread is to call.  Any method may be called from any thread.
-
+    thread that called `run`; run_handler: a function that gets each as a job, for a
+    thread of the host.  Any method may be called from any thread.
     page_size: of a list, at once.  max_workers: handlers at a time.
     lifespan: a function of the server; it gives a context manager for each client.
     mask_errors: clients do not see what an unexpected exception says.
@@ -2428,7 +2427,6 @@ class Server:
         self.threaded, self.run_handler = threaded, run_handler
         # Not nullcontext: that is an async one, too, and would start the loop.
         self.lifespan = lifespan or (lambda server: suppress())  # noqa: B022
-        # Of what ever was registered: clients may know of it.
         self.capabilities: Json = plain({"logging": {}, **(capabilities or {})})
         # What is registered, by its name or its URI in normal form.
         self.entries: dict[str, dict[str, Any]] = {kind: {} for kind in LIST_CHANGED}
@@ -2524,11 +2522,10 @@ class Server:
         session = ServerSession(self, reader, writer)
         self._sessions.add(session)
         try:
-            with session.lifespan() as session.lifespan_context:
+            with session.lifespan() as session.lifespan_context, closing(session):
                 session.serve()
         finally:
             self._sessions.discard(session)
-            session.close()
 
 
 OWN_METHOD = Method("call_own")  # any that is not the protocol's
@@ -2583,13 +2580,14 @@ class ServerSession(Connection):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:
-        """Is anything in flight, not yet written, or not yet logged?"""
         jobs = self._pool.unfinished + self._notices.unfinished
         return bool(jobs or self.incoming or self._queue) or self._writing.locked()
 
     def _run_job(self, seconds: float) -> None:
         with suppress(Empty):
             self._jobs.get(timeout=seconds)()
+        if os.getpid() != self._pid:  # a child that the handler has forked
+            os._exit(0)
 
     def close(self) -> None:
         self.end(ConnectionClosed("The session is over"))
@@ -2659,11 +2657,12 @@ class ServerSession(Connection):
 
     def _fail(self, request: Serving, error: BaseException) -> None:
         """The response for what a handler raised: the one place for that."""
-        for leaf in leaves_of(error):  # of a TaskGroup
+        leaves = leaves_of(error)
+        for leaf in leaves:  # of a TaskGroup
             if isinstance(leaf, Unwind):
                 return self._respond(request, leaf.args[0])
-        if isinstance(error, McpError):
-            return request.fail(error)
+        if all(isinstance(leaf, McpError) for leaf in leaves):
+            return request.fail(leaves[0])
         text = text_of(error)
         if isinstance(error, ToolError):
             text = str(error)
@@ -2794,8 +2793,7 @@ class ServerSession(Connection):
             text = f"Unknown {kind[:-1]} {name}"
             raise McpError(INVALID_PARAMS, text, {"name": name})
         arguments = require(request.params, "arguments", dict, {})
-        result: Json = entry.result(self._run(entry, arguments, request))
-        return result
+        return entry.result(self._run(entry, arguments, request))  # type: ignore
 
     get_prompt = call_tool
 
@@ -2809,7 +2807,6 @@ class ServerSession(Connection):
         return resource.contents(value, uri)
 
     def _resource(self, uri: str, request: Serving) -> tuple[Resource, Json]:
-        """A resource, and the values in its URI; McpError: there is none."""
         normal = normal_uri(uri)
         resources = self.server.entries["resources"]
         if normal in resources:
@@ -2854,23 +2851,19 @@ class ServerSession(Connection):
 
 # -- 12. The process of a server -------------------------------------------------------
 # A server is started without a shell, as the leader of a process group, which ends with
-# it.  Its stderr is always read, else it would block.  It gets these variables of ours,
-# as with the official SDKs, for they hold no secrets.
+# it, with these variables of ours (as the official SDKs do); its stderr is always read.
 SAFE_VARIABLES = re.findall(r"\w+", """HOME LOGNAME PATH SHELL TERM USER APPDATA
 HOMEDRIVE HOMEPATH LOCALAPPDATA PATHEXT PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT
 TEMP USERNAME USERPROFILE""")
 
 
 class Pipes:
-    """Two streams to a server that is not a process of ours."""
-
     def __init__(self, reader: Any, writer: Any) -> None:
         self.reader, self.writer = reader, writer
         self.stderr_tail, self.is_silent = "", False  # kept, not passed on
         self.hung_up = threading.Event()  # set when all that it wrote was read
 
     def exit_code(self, patience: float = 0) -> int | None:
-        """Of the process, if it has one and that has ended."""
         return None
 
     def close(self, connection: Connection) -> None:
@@ -2924,6 +2917,7 @@ class Process(Pipes):
         """Close its stdin; SIGTERM; SIGKILL: with a wait after each."""
         if self.writer.closed:
             return  # by now its number may be another's
+        is_running = self._popen.returncode is None  # so far it was not reaped
         try:
             connection.close_output(PATIENCE / 2)
             for number in (15, 9):
@@ -2934,6 +2928,8 @@ class Process(Pipes):
             self._signal(9)
             raise
         self.exit_code(PATIENCE)
+        if is_running:
+            self._signal(9)  # what is left of its group
         connection.close_output(PATIENCE)  # if a thread was stuck in it before
         if self.hung_up.wait(0.2):  # else somebody outside of its group has stdout
             self.reader.close()
@@ -3007,16 +3003,15 @@ class Client:
     env: more variables than the few that are safe; inherit_env: all of ours.
     timeout: seconds without a response or progress, max_timeout: seconds in all, of
     each call; None: no limit.  log_level: the least one that log_handler gets.
-    mode: "auto" (2026-07-28, or a handshake if the server does not know it), "legacy",
-    "modern", or the date of a revision.  trace: a function, "stderr" or a file.
+    mode: "auto" (2026-07-28, else a handshake), "legacy", "modern", or a revision.
     stderr: a text stream or a function that gets the server's (default: ours), or None.
+    trace: a function, "stderr" or a file (default: the variable MCP_MIN_TRACE).
 
     sampling_handler(messages, params) gives a text, or a whole result;
     elicitation_handler(message, schema, params) a content, None (decline) or Elicited;
     url_handler(message, url, params) a bool.  They may use the client.
     log_handler(params), message_handler(message) get notifications, in order, on a
     thread; progress_handler(progress, total, message) runs on the thread that waits.
-
     Calls block, take `timeout`, `max_timeout`, `progress_handler` and `meta`, may come
     from any thread, and raise McpError, RequestTimeout or ConnectionClosed.
     """
@@ -3132,8 +3127,8 @@ class Client:
         if self._log_level and declares(self.server_capabilities, "logging"):
             self.set_logging_level(self._log_level)
         if self.meta and self.message_handler:
-            with suppress(McpError):  # it offers no changes
-                self._listen("subscriptions/listen")
+            with suppress(McpError, RequestTimeout):  # it offers no changes
+                self._listen("subscriptions/listen", timeout=PROBE_SECONDS)
 
     def _probe_or_restart(self) -> None:
         self._pipes.is_silent = True  # old servers write pages about the unknown
@@ -3153,7 +3148,9 @@ class Client:
         try:
             return self._discover(timeout=PROBE_SECONDS)
         except (RequestTimeout, McpError) as error:
-            if getattr(error, "code", None) == UNSUPPORTED_VERSION:
+            supported = as_dict(getattr(error, "data", {})).get("supported")
+            if getattr(error, "code", 0) == UNSUPPORTED_VERSION and not any(
+                    date in LEGACY for date in as_list(supported)):
                 raise
         try:
             self._initialize()
@@ -3185,8 +3182,7 @@ class Client:
 
     def _adopt(self, result: Json, date: Any, known: list[str]) -> None:
         if date not in known:
-            text = f"No revision in common: {show(date)} is not in {show(known)}"
-            raise McpError(INVALID_REQUEST, text)
+            raise McpError(INVALID_REQUEST, f"Revision {show(date)}, not {show(known)}")
         self.protocol_version = date
         info = as_dict(result.get("_meta")).get(f"{META}serverInfo")
         self.server_info = Wire(as_dict(info or result.get("serverInfo")))
@@ -3203,12 +3199,10 @@ class Client:
         return self._begin(method, params, **options).submit()
 
     def notify(self, method: str, params: Json | None = None) -> None:
-        """Send any notification."""
         self.session().post(notification(method, params or {}))
 
     def _ask(self, method: str, params: Json, options: Json,
              read: Callable[[Json], Any] = as_dict) -> Call:
-        """Begin a call of a method that the server has to declare."""
         self.session()
         needed = METHODS[method].capability
         if needed and not declares(self.server_capabilities, needed):
@@ -3217,7 +3211,6 @@ class Client:
         return self._begin(method, params, read, **options)
 
     def ping(self, **options: Any) -> None:
-        """Ask for a sign of life."""
         self.request("server/discover" if self.meta else "ping", **options)
 
     def call_tool(self, name: str, arguments: Json | None = None,
@@ -3294,7 +3287,7 @@ class Client:
             self._ask(method, {"uri": uri}, options).wait()
             return
         with self._subscribing:
-            uris = self._uris - {uri}
+            uris = {old for old in self._uris if normal_uri(old) != normal_uri(uri)}
             if method == "resources/subscribe":
                 uris.add(uri)
             wanted: Json = {f"{kind}ListChanged": True for kind in LIST_CHANGED}
@@ -3305,9 +3298,9 @@ class Client:
             if not uris.issubset(as_list(agreed.get("resourceSubscriptions"))):
                 stream.cancel()
                 raise McpError(METHOD_NOT_FOUND, "The server offers no subscriptions")
-            old, self._stream, self._uris = self._stream, stream, uris
-            if old:
-                old.cancel()
+            before, self._stream, self._uris = self._stream, stream, uris
+            if before:
+                before.cancel()
         self.session().waiting.submit(partial(self._follow, stream))
 
     # Let message_handler be told of a resource (uri), also if the server ends that.
@@ -3317,7 +3310,8 @@ class Client:
     def _follow(self, stream: Call) -> None:
         """Tell of the end of a stream that nobody asked for."""
         with suppress(Error, Cancelled):
-            stream.outgoing.wait(None)
+            if stream.outgoing.id in self.session().outgoing:
+                stream.outgoing.wait(None)
         if stream is self._stream and not self._is_closed:
             self.session().on_notification(
                 "subscriptions/listen", {"uris": sorted(self._uris)})
@@ -3336,8 +3330,7 @@ class Client:
 
 
 def with_list(key: str, result: Json, of: type = dict) -> Wire:
-    """A result with a list; null, as Go writes no items, is an empty one."""
-    found = result.get(key) or []
+    found = result.get(key) or []  # Go writes null for an empty list
     if not isinstance(found, list) or not all(isinstance(one, of) for one in found):
         raise McpError(INTERNAL_ERROR, f"The peer's {key} is malformed: {show(found)}")
     return Wire({**result, key: wired(found)})
@@ -3367,7 +3360,9 @@ class Call:
         self._session = client.session()
         self._method, self._read = method, read
         self._params = with_meta(params or {}, {**(meta or {}), **client.meta})
-        self._limits = timeout, max_timeout, progress_handler
+        self._timeout, self._on_progress = timeout, progress_handler
+        limit = threading.TIMEOUT_MAX if max_timeout is None else max_timeout
+        self._end = monotonic() + limit
         self._is_cancelled = False
         self._send({})
 
@@ -3379,18 +3374,20 @@ class Call:
 
     def wait(self) -> Any:
         for attempt in range(MAX_ROUNDS):
-            result = self.outgoing.wait(*self._limits)
+            left = self._end - monotonic()
+            result = self.outgoing.wait(self._timeout, left, self._on_progress)
             kind = result.get("resultType") or "complete"
             if kind == "complete":
                 return self._read(result)
             questions, state = result.get("inputRequests"), result.get("requestState")
-            if kind != "input_required" or not (questions or state):
+            is_known = kind == "input_required" and isinstance(questions or {}, dict)
+            if not is_known or not (questions or state):
                 raise McpError(INTERNAL_ERROR, f"Malformed result: {show(result)}")
             more: Json = {} if state is None else {"requestState": state}
             if questions:
                 answer = self._session.answer
                 more["inputResponses"] = {
-                    key: answer(one) for key, one in as_dict(questions).items()}
+                    key: answer(one) for key, one in questions.items()}
             else:
                 sleep(min(0.1 * 2 ** attempt, 2))  # it waits for something else
             if self._is_cancelled:
@@ -3399,7 +3396,6 @@ class Call:
         raise McpError(INTERNAL_ERROR, f"{self._method}: over {MAX_ROUNDS} questions")
 
     def cancel(self) -> None:
-        """No effect if it has ended."""
         self._is_cancelled = True
         self.outgoing.cancel(Cancelled(), "the call was cancelled")
 
@@ -3430,6 +3426,7 @@ class ClientSession(Connection):
     def read(self) -> None:
         while self.read_one():
             pass
+        deque(self._lines, maxlen=0)  # what it says after our end is for nobody
         self._pipes.hung_up.set()
 
     def close(self) -> None:
@@ -3447,12 +3444,14 @@ class ClientSession(Connection):
                 pool.close()
 
     def end(self, why: Error) -> None:
-        """Add what is known of the process."""
         if self.why_ended is None:
             code = self._pipes.exit_code(PATIENCE / 2)
             text = str(why) if code is None else f"{why} (exit code {code})"
             super().end(
                 ConnectionClosed(text + self.hint(), code, self._pipes.stderr_tail))
+
+    def is_asked(self) -> bool:
+        return bool(self.incoming)
 
     def on_end(self) -> None:
         self.end(ConnectionClosed("The server closed the connection"))
@@ -3466,7 +3465,9 @@ class ClientSession(Connection):
         self.noise.append(show(line[:200].decode("utf-8", "replace")))
         if put != self.post:
             put()  # it has no response in the batch
-        is_lost = isinstance(error, Oversized) and b'"method"' not in line[:200]
+        if b'"method"' in line[:200]:
+            return  # a request or notification: its id is none of ours
+        is_lost = isinstance(error, Oversized)
         for number, outgoing in self.outgoing.copy().items():
             if number == own_id(found_id) or (is_lost and found_id is None):
                 outgoing.end(McpError(error.code, f"Malformed response: {error}"))
@@ -3526,7 +3527,6 @@ class ClientSession(Connection):
 
 
 def elicited(answer: Any, names: list[str]) -> Json:
-    """The result for what an elicitation_handler returned."""
     if not isinstance(answer, Elicited):
         answer = Elicited("decline" if answer is None else "accept", answer)
     if not answer:

@@ -5130,6 +5130,189 @@ class TestTrace(unittest.TestCase):
         client.close()
 
 
+class TestFound(unittest.TestCase):
+    """What an attacker, a reader and real libraries found."""
+
+    def test_a_uri_of_a_model_cannot_freeze_its_server(self):
+        server = Server("s")
+        server.add_resource("log://{y}-{m}-{d}", lambda y, m, d: f"{y} {m} {d}")
+        with Wire(server) as wire:
+            got = wire.ask(request(1, "resources/read", uri="log://2026-1-2"))
+            self.assertEqual(got["result"]["contents"][0]["text"], "2026 1 2")
+            uri = "log://" + "-" * 5000 + "/"
+            got = wire.ask(request(2, "resources/read", uri=uri))
+            self.assertEqual(got["error"]["code"], -32002)
+
+    def test_a_text_that_is_deep_is_not_parsed(self):
+        with Session(lambda x: "", options={"input_schema": {
+                "type": "object", "properties": {"x": {"type": "array"}}}}) as wire:
+            deep = "[" * 3000 + "]" * 3000
+            result = wire.ask(call(1, "t0", x=deep))["result"]
+            self.assertTrue(result["isError"])
+
+    def test_a_context_may_be_optional(self):
+        def default(ctx: Context = None) -> str:
+            return str(ctx.request_id)
+
+        def optional(ctx: Optional[Context]) -> str:
+            return str(ctx.request_id)
+
+        for tool in (default, optional):
+            with Session(tool) as wire:
+                self.assertEqual(wire.ask(call(7, "t0")), text(7, "7"))
+
+    def test_blocks_may_be_anywhere_in_a_return_hint(self):
+        block = Text("x")
+        for hint in (list[typing.Union[Text, Image]], Optional[list[Text]],
+                     typing.Annotated[list[Text], "texts"],
+                     typing.Union[str, list[Text]]):
+            tool = taking(str, "", returned=[block], hint_of_result=hint)[0]
+            with self.subTest(hint):
+                self.assertEqual(results_of(tool)[0]["content"], [block])
+
+    def test_a_message_of_a_prompt_may_have_a_plain_text(self):
+        server = Server("s")
+        server.add_prompt(lambda: {"role": "assistant", "content": "hi"}, name="p")
+        with Client(server) as client:
+            (message,) = client.get_prompt("p").messages
+            self.assertEqual(message, {"role": "assistant", "content": Text("hi")})
+
+    def test_a_state_does_not_depend_on_the_order_of_members(self):
+        with Wire(modern_server(), date=None) as wire:
+            first = wire.ask(modern(1, "tools/call", ELICITATION, name="book",
+                                    arguments={"day": "1", "x": 1}))
+            self.assertTrue(first["result"]["isError"])  # x is unknown
+        server = Server("s")
+
+        @server.tool
+        def two(a: int, b: int, ctx: Context) -> str:
+            return f"{a} {b} {ctx.elicit('?', str, key='k').data}"
+
+        with Wire(server, date=None) as wire:
+            first = wire.ask(modern(1, "tools/call", ELICITATION, name="two",
+                                    arguments={"a": 1, "b": 2}))["result"]
+            got = wire.ask(modern(
+                2, "tools/call", ELICITATION, name="two", arguments={"b": 2, "a": 1},
+                requestState=first["requestState"],
+                inputResponses={"k": accept("x")}))["result"]
+            self.assertEqual(got["content"][0]["text"], "1 2 x")
+
+    def test_a_modern_client_is_not_pinged(self):
+        server = Server("s")
+
+        @server.tool
+        def t(ctx: Context) -> None:
+            ctx.ping()
+
+        with Wire(server, date=None) as wire:
+            got = wire.ask(modern(1, "tools/call", name="t"))
+            self.assertEqual(got["error"]["code"], -32601)
+
+    def test_an_error_out_of_a_task_group_keeps_its_code(self):
+        class Group(Exception):
+            exceptions = (McpError(-5, "first"), McpError(-6, "second"))
+
+        def fail():
+            raise Group
+
+        with Session(fail) as wire:
+            error = wire.ask(call(1, "t0"))["error"]
+            self.assertEqual((error["code"], error["message"]), (-5, "first"))
+
+    def test_the_time_of_our_user_is_not_that_of_a_call(self):
+        server, late = Server("s"), [0]
+
+        @server.tool
+        def ask(ctx: Context) -> str:
+            return ctx.elicit("?", str).data
+
+        def answer(*question):
+            late[0] += 100
+            time.sleep(1.2)  # the call looks at its clock once a second
+            return "x"
+
+        def clock():
+            return time.monotonic() + late[0]
+
+        with mock.patch.object(mcp_min, "monotonic", clock), Client(
+                server, mode="legacy", elicitation_handler=answer) as client:
+            self.assertEqual(client.call_tool("ask", timeout=50).text, "x")
+
+    def test_max_timeout_is_for_all_rounds_of_a_call(self):
+        late = [0]
+
+        def answer(*question):
+            late[0] += 20
+            return "x"
+
+        def clock():
+            return time.monotonic() + late[0]
+
+        with mock.patch.object(mcp_min, "monotonic", clock), Client(
+                modern_server(), mode="modern", elicitation_handler=answer) as client:
+            self.assertRaises(RequestTimeout, client.call_tool, "book", {"day": "1"},
+                              max_timeout=30)
+
+    def test_malformed_questions_are_not_asked_again_and_again(self):
+        sent = []
+
+        def answer(message):
+            sent.append(message)
+            return [ok(message, resultType="input_required", inputRequests=[1])]
+
+        with Scripted(answer) as fake:
+            self.assertRaises(McpError, fake.client.call_tool, "t")
+        self.assertEqual(len(sent), 1)
+
+    def test_a_malformed_request_of_the_server_is_no_response(self):
+        question = {"id": 2, "method": "roots/list"}  # without "jsonrpc"
+        with Scripted(lambda m: [question, ok(m, content=[])]) as fake:
+            self.assertEqual(fake.client.call_tool("t").content, [])
+
+    def test_what_a_server_writes_at_its_end_does_not_make_us_kill_it(self):
+        code = ("shake_hands()\nwhile sys.stdin.readline(): pass\n"
+                "for _ in range(3000): print('x' * 400)\n"
+                "sys.stdout.flush(); os._exit(0)")
+        with Legacy(child(code), stderr=None) as client:
+            pass
+        self.assertEqual(client.exit_code, 0)
+
+    @posix
+    def test_what_is_left_of_the_group_ends_though_it_holds_nothing(self):
+        code = ("shake_hands()\nimport subprocess\n"
+                "null = subprocess.DEVNULL\n"
+                "left = subprocess.Popen(['sleep', '60'], stdin=null, stdout=null,\n"
+                "                        stderr=null)\n"
+                "say(f'pid {left.pid}')\nsys.stdin.read(); os._exit(0)")
+        with Legacy(child(code), stderr=None) as client:
+            eventually(lambda: "pid " in client.stderr_tail)
+            pid = int(client.stderr_tail.split("pid ")[1])
+
+        def has_ended():
+            try:
+                state = Path(f"/proc/{pid}/stat").read_text().split(") ")[1]
+            except OSError:
+                return True
+            return state[0] == "Z"
+
+        if os.path.isdir("/proc"):
+            eventually(has_ended)
+
+    def test_a_stream_that_ends_at_once_leaves_no_thread(self):
+        def answers(message):
+            if "id" not in message:
+                return None
+            if message["method"] == "subscriptions/listen":
+                return {"result": {"resultType": "complete"}}
+            return Test13Negotiation.DISCOVERED
+
+        with no_thread_left():
+            client, _ = Test13Negotiation.connect(
+                self, answers, mode="modern", message_handler=print)
+            client.connect()
+            client.close()
+
+
 class TestReadme(unittest.TestCase):
     """Every block of the README is run."""
 

@@ -1755,7 +1755,6 @@ class Serving(Incoming):
         self.known: Json = {}  # what `once` gave; answers, by digests of the questions
 
     def tagged(self, params: Json) -> Json:
-        """What a stream says has its id."""
         return with_meta(params, {f"{META}subscriptionId": self.id})
 
 
@@ -2039,7 +2038,10 @@ class Context:
             return Elicited(answer["action"])
         content = answer.get("content") or {}
         data = content["value"] if is_value else content
-        return Elicited("accept", content, made("content", make, data))
+        try:
+            return Elicited("accept", content, made("content", make, data))
+        except BadValue as error:
+            raise error.as_invalid_params("The answer does not fit") from None
 
     def elicit_url(self, message: str, url: str, key: str = "",
                    timeout: Seconds = 600) -> Elicited:
@@ -2310,10 +2312,10 @@ class Tool(Entry):
         hints = [hint]
         for part in hints:  # it grows by what is in the parts
             hints += typing.get_args(part)
-        has_blocks = any(Wire in getattr(part, "__mro__", ()) for part in hints)
+        self._has_blocks = any(Wire in getattr(part, "__mro__", ()) for part in hints)
         # Does it say more than blocks, text, or anything?
-        has_data = not has_blocks and hint not in (str, Any, type(None), object, list)
-        if output_schema is None and has_data:
+        is_open = self._has_blocks or hint in (str, Any, type(None), object, list)
+        if output_schema is None and not is_open:
             output_schema = read_hint(hint, is_output=True).schema
         self._output = None if output_schema is None else Schema(output_schema)
         self._is_wrapped = (output_schema or OBJECT).get("type") != "object"
@@ -2328,7 +2330,8 @@ class Tool(Entry):
         if self._output is None and isinstance(value, str):  # as most are
             return {"content": [{"type": "text", "text": value}], "isError": False}
         blocks = as_list(value)
-        if any(isinstance(block, Wire) and "type" in block for block in blocks):
+        if any(isinstance(block, Wire) and "type" in block for block in blocks) or (
+                self._has_blocks and not blocks):
             value = ToolResult(blocks)
         elif not isinstance(value, ToolResult):
             value = ToolResult([value], plain(value))
@@ -2377,8 +2380,6 @@ class Resource(Entry):
 
 
 class Prompt(Entry):
-    """A prompt; its arguments come as texts."""
-
     kind = "prompts"
 
     def __init__(self, fn: Any, **options: Any) -> None:
@@ -3112,8 +3113,7 @@ class Client:
 
     def session(self) -> ClientSession:
         if self._is_closed or self._session is None:
-            state = "closed" if self._is_closed else "new"
-            raise ConnectionClosed(f"The client is {state}; it can connect once")
+            raise ConnectionClosed("The client is new, or closed; it can connect once")
         return self._session
 
     def _negotiate(self) -> None:

@@ -2201,6 +2201,7 @@ class Test9Context(unittest.TestCase):
                 (sure, gives(action="accept", content=[True])),
                 (elicits(int), accepts(value=.5)), (elicits(["a"]), accepts(value="c")),
                 (elicits(Trip), accepts(days=1)),
+                (elicits(datetime.date), accepts(value="soon")),
                 (lambda ctx: ctx.sample("Hi"), gives(role="assistant")),
                 (lambda ctx: ctx.sample("Hi"), gives(role="assistant", content="text")),
                 (Context.list_roots, gives()),
@@ -5169,6 +5170,9 @@ class TestFound(unittest.TestCase):
             tool = taking(str, "", returned=[block], hint_of_result=hint)[0]
             with self.subTest(hint):
                 self.assertEqual(results_of(tool)[0]["content"], [block])
+
+        none = taking(str, "", returned=[], hint_of_result=list[Image])[0]
+        self.assertEqual(results_of(none), [{"content": [], "isError": False}])
 
     def test_a_message_of_a_prompt_may_have_a_plain_text(self):
         server = Server("s")

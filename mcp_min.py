@@ -59,7 +59,7 @@ Seconds = Optional[float]  # None: for ever
 
 
 # -- 1. The specification in tables ----------------------------------------------------
-# What the revisions say, as data: no other section compares a revision.
+# What the revisions say, as data: no other section names one by its date.
 
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
@@ -72,7 +72,7 @@ class Method(NamedTuple):  # a request that a client may send
     handler: str           # a method of ServerSession
     capability: str = ""   # what a server with this method declares; "a.b": b of a
     list_key: str = ""     # of the list in its result, which comes in pages
-    revisions: list[str] = BOTH  # what not all have, the reader answers, in order
+    revisions: list[str] = BOTH  # the reader answers, in order, what not all have
 
 
 METHODS = {

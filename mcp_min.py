@@ -438,7 +438,7 @@ class Pool:
         self._name, self._size = name, size
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None ends a thread
         self._lock = threading.Lock()  # guards the rest
-        self._threads = self.unfinished = 0  # jobs, that is
+        self._threads = self.unfinished = 0  # threads started, jobs that have not ended
         self._is_closed = False
 
     def submit(self, job: Job) -> bool:
@@ -1726,7 +1726,7 @@ class Template:
         """The values in a URI in its normal form; None: it is another."""
         from urllib.parse import parse_qsl, unquote
         path, _, query = normal.partition(self._mark)
-        # Variables that no slash parts give way to each other: `re` takes for ever.
+        # Variables without a slash between them compete: a long path takes `re` for ever.
         is_short = len(path) ** self._loose < 10 ** 9
         found = re.fullmatch(self._pattern, path) if is_short else None
         if not found:
@@ -2621,7 +2621,7 @@ class ServerSession(Connection):
         if row.capability and not declares(self.server.capabilities, row.capability):
             raise unknown_method(request.method)
         job = partial(self._handle, getattr(self, row.handler), request)
-        if row.revisions is not BOTH:
+        if row.revisions != BOTH:
             return job()
         if len(self.incoming) > MAX_REQUESTS and not self._reads_file:
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests in flight")
@@ -3182,7 +3182,7 @@ class Client:
 
     def _adopt(self, result: Json, date: Any, known: list[str]) -> None:
         if date not in known:
-            raise McpError(INVALID_REQUEST, f"Revision {show(date)}, not {show(known)}")
+            raise McpError(INVALID_REQUEST, f"It speaks {show(date)}, not {show(known)}")
         self.protocol_version = date
         info = as_dict(result.get("_meta")).get(f"{META}serverInfo")
         self.server_info = Wire(as_dict(info or result.get("serverInfo")))

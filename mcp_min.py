@@ -1726,7 +1726,7 @@ class Template:
         """The values in a URI in its normal form; None: it is another."""
         from urllib.parse import parse_qsl, unquote
         path, _, query = normal.partition(self._mark)
-        # Variables without a slash between them compete: a long path takes `re` for ever.
+        # Variables with no slash between them compete: `re` would take for ever.
         is_short = len(path) ** self._loose < 10 ** 9
         found = re.fullmatch(self._pattern, path) if is_short else None
         if not found:
@@ -3182,7 +3182,7 @@ class Client:
 
     def _adopt(self, result: Json, date: Any, known: list[str]) -> None:
         if date not in known:
-            raise McpError(INVALID_REQUEST, f"It speaks {show(date)}, not {show(known)}")
+            raise McpError(INVALID_REQUEST, f"It has {show(date)}, not {show(known)}")
         self.protocol_version = date
         info = as_dict(result.get("_meta")).get(f"{META}serverInfo")
         self.server_info = Wire(as_dict(info or result.get("serverInfo")))

@@ -471,39 +471,38 @@ class Pool:
 
 
 class Turns:
-    """Threads that read by turns, so that most handlers need not change threads.
+    """Reading is a job of the pool, whose threads do it by turns.
 
-    While the pool is idle, the reader runs a handler itself.  If that takes over 2 ms,
-    a watcher lets another thread read on; the first ends after its handler, until when
-    a job in the pool keeps its place.
+    While no other job runs, the reader runs handlers itself: most need not change
+    threads.  If one takes over 2 ms, a watcher lets another thread read on, and the
+    first one is a worker like others.
     """
 
     HAND_OVER = 0.002  # seconds
 
     def __init__(self, read_one: Test, pool: Pool) -> None:
-        self._read_one = read_one         # reads a line and acts on it; False: the end
-        self._pool = pool                 # runs what cannot run here
-        self._lock = threading.Lock()     # guards what follows
-        self._turn = 0                    # of the thread that may read
-        self._began: float | None = None  # when the handler did that the reader runs
-        self._done = threading.Event()    # set when a handler ends that was passed
-        self._is_over = False
-        self._wake = threading.Event()    # for the watcher: a handler began, or the end
+        self._read_one = read_one       # reads a line and acts on it; False: the end
+        self._pool = pool
+        self._lock = threading.Lock()   # guards the next two
+        self._turn = 0                  # goes up when another thread is to read
+        self._began = 0.0               # when the handler did that the reader runs, or 0
+        self._over = threading.Event()
+        self._wake = threading.Event()  # for the watcher: a handler began, or the end
 
     def start(self) -> None:
         start_thread("watcher", self._watch)
-        start_thread("reader", self._read)
+        self._pool.submit(self._read)
 
     def stop(self) -> None:
-        self._is_over = True
+        self._over.set()
         self._wake.set()
 
     def run(self, handler: Job) -> None:
         """Run a handler on the calling thread, the reader, or let the pool do so."""
-        if self._pool.unfinished:
+        if self._pool.unfinished > 1:  # more than this one
             self._pool.submit(handler)
             return
-        self._began = monotonic()
+        turn, self._began = self._turn, monotonic()
         if not self._wake.is_set():  # the watcher clears it, and then looks
             self._wake.set()
         try:
@@ -511,29 +510,28 @@ class Turns:
         except BaseException as error:  # which must not end the turns
             log_exception("a request could not be handled", error)
         with self._lock:
-            if self._began is None:  # this thread was passed
-                self._done.set()
-            self._began = None
+            if turn == self._turn:  # else it is another's
+                self._began = 0.0
 
     def _read(self) -> None:
-        with self._lock:  # so it is the turn of this thread
+        with self._lock:  # not before the turn is that of this thread
             turn = self._turn
         while turn == self._turn and self._read_one():
             pass
+        if turn == self._turn:  # the end: no handler takes the place of the reader
+            self._over.wait()
 
     def _watch(self) -> None:
-        while not self._is_over:
-            if self._began is None:
+        while not self._over.is_set():
+            if not self._began:
                 self._wake.wait()
                 self._wake.clear()
             sleep(self.HAND_OVER)
             with self._lock, suppress(RuntimeError):  # no thread: it tries again
                 if self._began and monotonic() - self._began >= self.HAND_OVER:
-                    start_thread("reader", self._read)
+                    self._pool.submit(self._read)
                     self._turn += 1
-                    self._began = None
-                    self._done = threading.Event()
-                    self._pool.submit(self._done.wait)
+                    self._began = 0.0
 
 
 class Incoming:
@@ -2546,7 +2544,7 @@ class ServerSession(Connection):
         self._reads_file = is_file(reader)  # then nothing in it may be lost
         self._jobs: SimpleQueue[Job] = SimpleQueue()  # for the thread in `serve`
         self._host = server.run_handler if server.threaded else self._jobs.put
-        self._pool = Pool("worker", server.max_workers)
+        self._pool = Pool("worker", server.max_workers + 1)  # one of them reads
         self._turns = Turns(self.read_one, self._pool)
         self._notices = Pool("notices", 1)  # handlers of notifications, in order
 
@@ -2581,7 +2579,7 @@ class ServerSession(Connection):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:
-        jobs = self._pool.unfinished + self._notices.unfinished
+        jobs = self._pool.unfinished - 1 + self._notices.unfinished  # one reads
         return bool(jobs or self.incoming or self._queue) or self._writing.locked()
 
     def _run_job(self, seconds: float) -> None:
@@ -2598,7 +2596,7 @@ class ServerSession(Connection):
 
     def on_end(self) -> None:
         self.has_input_ended = True
-        self._jobs.put(self._turns.stop)  # this wakes `serve`
+        self._jobs.put(bool)  # this wakes `serve`
 
     def on_refused(self, line: Line, error: McpError, found_id: Any, put: Any) -> None:
         put(encode({"jsonrpc": "2.0", "id": found_id, "error": error.to_json()}))

@@ -81,7 +81,7 @@ METHODS = {
     "server/discover": Method("discover", revisions=MODERN),
     "logging/setLevel": Method("set_level", "logging", revisions=LEGACY),
     "tools/list": Method("list_page", "tools", "tools"),
-    "tools/call": Method("call_tool", "tools"),
+    "tools/call": Method("call_named", "tools"),
     "resources/list": Method("list_page", "resources", "resources"),
     "resources/templates/list": Method("list_page", "resources", "resourceTemplates"),
     "resources/read": Method("read_resource", "resources"),
@@ -89,7 +89,7 @@ METHODS = {
     "resources/unsubscribe": Method("unsubscribe", "resources.subscribe", "", LEGACY),
     "subscriptions/listen": Method("listen", revisions=MODERN),
     "prompts/list": Method("list_page", "prompts", "prompts"),
-    "prompts/get": Method("get_prompt", "prompts"),
+    "prompts/get": Method("call_named", "prompts"),
     "completion/complete": Method("complete", "completions"),
 }
 CACHEABLE = [*filter(re.compile("list$|read$|discover").search, METHODS)]
@@ -138,9 +138,7 @@ def as_dict(value: Any) -> Json:
 
 
 def as_list(value: Any) -> list[Any]:
-    if isinstance(value, (list, tuple)):
-        return list(value)
-    return [value]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def declares(found: Any, name: str) -> bool:
@@ -394,8 +392,9 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 # 1. Who ends a request acts, once.  A request of ours ends by `outgoing.pop`: response,
 #    timeout, cancellation and the end race for the entry.  A request of the peer ends
 #    by its one-shot lock `_decided`, for which answer and cancellation race.
-# 2. All lines go through one queue, each with a check that runs under `_writing` when
-#    its turn comes.  `write` waits for that (handlers: a slow peer holds them); `post`
+# 2. All lines go through one queue, each with a function that is called, under
+#    `_writing`, when its turn comes, and says if it is still to be written (`on_turn`).
+#    `write` waits for that (handlers: a slow peer holds them); `post`
 #    leaves it to the writer thread (for who must not wait).  What is said about a
 #    request counts only while that is in `incoming`, and its response takes it out when
 #    it is written: so no progress follows the response, the id is free when the peer
@@ -485,7 +484,7 @@ class Turns:
         self._pool = pool
         self._lock = threading.Lock()   # guards the next two
         self._turn = 0                  # goes up when another thread is to read
-        self._began = 0.0               # when the handler did that the reader runs, or 0
+        self._began = 0.0               # the handler that the reader runs; 0: none
         self._over = threading.Event()
         self._wake = threading.Event()  # for the watcher: a handler began, or the end
 
@@ -535,7 +534,7 @@ class Turns:
 
 
 class Incoming:
-    """A request of the peer, or with the id None a notification of the user's own."""
+    """A request of the peer; with the id None a notification, or what a task awaits."""
 
     def __init__(self, connection: Any, request_id: Any, method: str, params: Any,
                  batch: Batch | None = None) -> None:
@@ -565,7 +564,8 @@ class Incoming:
         if self.id is not None and self._decided.acquire(blocking=False):
             self.put(line, self._leave)
 
-    respond = partialmethod(_answer, "result")
+    def respond(self, result: Json) -> None:
+        self._answer("result", result)
 
     def _leave(self) -> bool:
         if self.is_open():  # not with the id of another that is open
@@ -645,7 +645,7 @@ class Outgoing:
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.is_sent = False
 
-    def leave(self) -> bool:
+    def on_turn(self) -> bool:
         self.is_sent = self.id in self.connection.outgoing
         return self.is_sent
 
@@ -747,7 +747,7 @@ class Connection:
         self._lines = read_lines(reader, limit)
         self.incoming: dict[Id, Incoming] = {}
         self.outgoing: dict[Id, Outgoing] = {}
-        self._queue: deque[tuple[Line, Test]] = deque()  # to be written, with checks
+        self._queue: deque[tuple[Line, Test]] = deque()  # to be written: line, on_turn
         self._writing = threading.Lock()   # held by who takes from the queue and writes
         self._writer_thread = Pool("writer", 1)
         self._counting = threading.Lock()  # guards the next one
@@ -757,14 +757,14 @@ class Connection:
         self._pid = os.getpid()
         self.noise: deque[str] = deque(maxlen=20)  # what came and is for nobody
 
-    def write(self, line: Line, check: Test) -> None:
-        """Write a line, if its check allows it when its turn comes; wait for that."""
-        self._queue.append((line, check))
+    def write(self, line: Line, on_turn: Test) -> None:
+        """Write a line, if `on_turn` says so when its turn comes; wait for that."""
+        self._queue.append((line, on_turn))
         self._write_queue()
 
-    def post(self, line: Line, check: Test = lambda: True) -> None:
+    def post(self, line: Line, on_turn: Test = lambda: True) -> None:
         """The same, without waiting."""
-        self._queue.append((line, check))
+        self._queue.append((line, on_turn))
         if len(self._queue) > MAX_BACKLOG:
             self.end(ConnectionClosed("The peer does not read: too much waits for it"))
         try:
@@ -775,8 +775,8 @@ class Connection:
     def _write_queue(self) -> None:
         with self._writing:
             while self._queue:
-                line, check = self._queue.popleft()
-                if not self.why_ended and check():
+                line, on_turn = self._queue.popleft()
+                if not self.why_ended and on_turn():
                     self._put(line)
 
     def _put(self, line: Line) -> None:
@@ -812,7 +812,7 @@ class Connection:
         line = encode(
             {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
         outgoing = self.outgoing[request_id] = Outgoing(self, request_id, method)
-        self.post(line, outgoing.leave)
+        self.post(line, outgoing.on_turn)
         if self.why_ended:
             outgoing.end(self.why_ended)
         return outgoing
@@ -1007,6 +1007,7 @@ ARGUMENTS = {**dict.fromkeys(LIMITS, "number"), "enum": "array", "required": "ar
 ONE = {"additionalProperties", "propertyNames", "items", "not", "if", "then", "else"}
 LIST = {"allOf", "anyOf", "oneOf", "prefixItems"}
 MEMBERS = {"properties", "patternProperties", "$defs", "definitions"}
+INSIDE = {"type", "properties", "required", "additionalProperties", "items"}
 COMBINED = {"$ref", "allOf", "anyOf", "oneOf", "not", "if"}
 REFUSED = {"$dynamicRef", "$recursiveRef", "unevaluatedProperties",
            "unevaluatedItems", "contains", "dependentSchemas", "dependentRequired"}
@@ -1104,6 +1105,8 @@ def problems_in(node: Any, value: Any, steps: Iterator[bool]) -> Iterator[Proble
         yield mistyped(types, value)
         return
     for keyword, argument in node.items():
+        if keyword in INSIDE:
+            continue  # the most frequent ones
         if keyword in LIMITS:
             kind, test, words = LIMITS[keyword]
             if kind in kinds:
@@ -1170,11 +1173,11 @@ def inside(node: Json, value: Any, steps: Iterator[bool]) -> Iterator[Problem]:
         rest = node.get("items", True)
     else:
         parts = value.items()
-        known = dict(node.get("properties", {}))
+        known = node.get("properties", {})
         rest = node.get("additionalProperties", True)
         for pattern, schema in node.get("patternProperties", {}).items():
             for name in filter(re.compile(pattern).search, value):
-                known[name] = {"allOf": [known.get(name, True), schema]}
+                known = {**known, name: {"allOf": [known.get(name, True), schema]}}
         for name in node.get("required", []):
             if name not in value:
                 yield Problem((name,), "is missing")
@@ -1655,13 +1658,15 @@ def object_shape(parts: list[Part], is_output: bool, build: Any = dict) -> Shape
 class Function:
     """A function of the user; with a given schema, arguments are passed as they are."""
 
+    kind = ""  # of the lists that an Entry is in, and its capability
+
     def __init__(self, fn: Any, schema: Json | None = None) -> None:
         import inspect
         parameters = inspect.signature(fn).parameters
         # Of a partial: what it calls, without what it gives.
         inner = inspect.unwrap(getattr(fn, "func", fn))
         hints = typing.get_type_hints(inner, include_extras=True)
-        self.fn, self.name = fn, inner.__name__
+        self.fn, self.key = fn, inner.__name__
         self.description = inspect.getdoc(inner)
         self.is_async = inspect.iscoroutinefunction(inner)
         self.result_hint = hints.get("return", Any)
@@ -1879,10 +1884,11 @@ class Modern:
 # What a handler can do with the request that it serves.
 
 
-def result_of(future: Future[Any], request: Serving) -> Any:
+def result_of(future: Future[Any], request: Serving | None) -> Any:
     """Wait for a Future; if the request is cancelled, so is that."""
     from concurrent.futures import CancelledError
-    request.on_cancel(future.cancel)
+    if request:
+        request.on_cancel(future.cancel)
     try:
         return future.result()
     except CancelledError:
@@ -1897,7 +1903,7 @@ class EventLoop:
     loop: Any = None
 
     @classmethod
-    def run(cls, coroutine: Any, request: Serving) -> Any:
+    def run(cls, coroutine: Any, request: Serving | None = None) -> Any:
         """Wait for a coroutine; if the request is cancelled, so is its task."""
         import asyncio
         with cls.lock:
@@ -2104,7 +2110,7 @@ class Context:
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """The contents of a resource of this server."""
         is_inner = self._waiting is self._serving  # on the thread of the handler
-        contents = self._request.connection.contents(uri, self._serving, is_inner)
+        contents = self._request.connection.contents_of(uri, self._serving, is_inner)
         return list(map(ResourceContents.of, contents))
 
 
@@ -2287,13 +2293,12 @@ def refuse_all(lines: Iterator[Line], writer: Any, error: Json) -> int:
 class Entry(Function):
     """A registered function with its entry in a list; options: fields of that."""
 
-    kind = ""  # of the lists that change with it, and its capability
     capability = {"listChanged": True}
 
     def __init__(self, fn: Any, name: str | None = None, schema: Json | None = None,
                  description: str | None = None, **options: Any) -> None:
         super().__init__(fn, schema)
-        self.key, self.list_key = name or self.name, self.kind
+        self.key, self.list_key = name or self.key, self.kind
         self.definition = fields(
             name=self.key, description=description or self.description, **options)
 
@@ -2332,7 +2337,7 @@ class Tool(Entry):
                 self._has_blocks and not blocks):
             value = ToolResult(blocks)
         elif not isinstance(value, ToolResult):
-            value = ToolResult([value], plain(value))
+            value = ToolResult([value], value)
         result: Json = value
         if result.get("isError"):
             return result
@@ -2364,7 +2369,7 @@ class Resource(Entry):
         if not needed <= given <= names:
             raise TypeError(f"{uri} has {sorted(given)}, its function {sorted(names)}")
 
-    def contents(self, value: Any, uri: str) -> list[Json]:
+    def result(self, value: Any, uri: str) -> list[Json]:
         if isinstance(value, str):
             kind, found = "text/plain", {"text": value}
         elif isinstance(value, (bytes, bytearray)):
@@ -2556,12 +2561,11 @@ class ServerSession(Connection):
             with manager as value:
                 yield value
             return
-        request = Serving(self, None, "lifespan", {})
-        value = EventLoop.run(manager.__aenter__(), request)
+        value = EventLoop.run(manager.__aenter__())
         try:
             yield value
         finally:
-            EventLoop.run(manager.__aexit__(None, None, None), request)
+            EventLoop.run(manager.__aexit__(None, None, None))
 
     def serve(self) -> None:
         """Serve until the client hangs up, and what is in flight has finished."""
@@ -2675,7 +2679,7 @@ class ServerSession(Connection):
         if not isinstance(error, (Cancelled, ToolError)):
             log_exception(f"{request.method} failed", error)
 
-    def _run(self, function: Any, values: Any, request: Serving,
+    def _run(self, function: Function, values: Any, request: Serving,
              is_inner: bool = False) -> Any:
         """Call a function of the user, on the thread or the loop where it belongs."""
         if isinstance(values, list):  # for its first parameters, as many as it has
@@ -2783,8 +2787,8 @@ class ServerSession(Connection):
             result["nextCursor"] = str(end)
         return result
 
-    def call_tool(self, request: Serving) -> Json:
-        """Call what a request names, a tool or a prompt."""
+    def call_named(self, request: Serving) -> Json:
+        """Call the tool, or the prompt, that a request names."""
         kind = METHODS[request.method].capability
         name = require(request.params, "name", str)
         entry = self.server.entries[kind].get(name)
@@ -2794,16 +2798,14 @@ class ServerSession(Connection):
         arguments = require(request.params, "arguments", dict, {})
         return entry.result(self._run(entry, arguments, request))  # type: ignore
 
-    get_prompt = call_tool
-
     def read_resource(self, request: Serving) -> Json:
         uri = require(request.params, "uri", str)
-        return {"contents": self.contents(uri, request)}
+        return {"contents": self.contents_of(uri, request)}
 
-    def contents(self, uri: str, request: Serving, is_inner: bool = False) -> Any:
+    def contents_of(self, uri: str, request: Serving, is_inner: bool = False) -> Any:
         resource, values = self._resource(uri, request)
         value = self._run(resource, values, request, is_inner)
-        return resource.contents(value, uri)
+        return resource.result(value, uri)
 
     def _resource(self, uri: str, request: Serving) -> tuple[Resource, Json]:
         normal = normal_uri(uri)

@@ -32,7 +32,6 @@ import sys
 import tempfile
 import threading
 import time
-import tracemalloc
 import typing
 import unittest
 import uuid
@@ -386,6 +385,7 @@ class Test3Framing(Case):
                                  [b"\n" + self.PING], itertools.repeat(b""))
         reader = SimpleNamespace(read=lambda size: next(chunks))
         writer = io.BytesIO()
+        tracemalloc = __import__("tracemalloc")  # PyPy has none
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
         echo_server(max_message_bytes=self.LIMIT).serve(reader, writer)
@@ -519,7 +519,7 @@ class Handlers:
         self.started, self.ended, self.go = queue.SimpleQueue(), gate(), gate()
         self.lock = threading.Lock()  # guards what follows
         self.running = self.peak = self.calls = 0
-        for tool in (self.hold, self.wait, self.count, self.roots, self.step):
+        for tool in (self.hold, self.wait, self.count, self.step):
             server.tool(tool)
 
     @contextlib.contextmanager
@@ -554,10 +554,6 @@ class Handlers:
         with self.lock:
             self.calls += 1
             return str(self.calls)
-
-    def roots(self, ctx: Context) -> str:
-        """Asks the client."""
-        return str(ctx.list_roots())
 
     def step(self, count: int, ctx: Context) -> int:
         """Counts, and takes a little time for it."""
@@ -786,7 +782,7 @@ class Test4Turns(unittest.TestCase):
     def test_as_many_handlers_run_at_a_time_as_there_may_be_and_no_more(self):
         for workers in (1, 2, 2, 3, 3, 64):
             handlers = Handlers(max_workers=workers)
-            with self.subTest(workers), Wire(handlers.server) as wire:
+            with self.subTest(workers), no_thread_left(), Wire(handlers.server) as wire:
                 for id in range(workers + 3):
                     wire.send(call(id, "hold"))
                 for _ in range(workers):
@@ -880,14 +876,14 @@ class Test4Turns(unittest.TestCase):
             token = ctx.meta["progressToken"]
             ctx.notify("progress", {"progressToken": token, "progress": 1})
             ctx.notify("$/progress", {"progressToken": token, "progress": 2})
-            for name in [*names, "logging/message", "notifications/logging/message"]:
+            for name in [*names, "logging/message"]:
                 ctx.notify(name, {"level": "info", "data": None})
             return "done"
 
         with Client(server, message_handler=seen.put) as client:
             client.call_tool("speak", progress_handler=lambda count, *_:
                              progress.append(count))
-            for name in [*names, "message", "message"]:
+            for name in [*names, "message"]:
                 method = seen.get(timeout=SECONDS).method
                 self.assertEqual(method, f"notifications/{name}")
         self.assertEqual(progress, [1, 2])
@@ -955,7 +951,7 @@ class Test4Ends(Case):
             time.sleep(0.001)
             seen.append(params["count"])
 
-        with Wire(server) as wire:
+        with no_thread_left(), Wire(server) as wire:
             for number in range(20):
                 wire.send(notify("acme/count", count=number))
         self.assertEqual(seen, list(range(20)))
@@ -971,25 +967,6 @@ class Test4Ends(Case):
                 self.assertTrue(ctx.cancelled)
                 handlers.go.set()
             self.assertEqual(unread(wire), [])
-
-    def test_a_handler_that_waits_for_the_client_ends_with_the_input(self):
-        self.drain(SECONDS * 2)
-        for workers in (1, 64):
-            handlers = Handlers(max_workers=workers)
-            with self.subTest(workers), Wire(handlers.server, roots={}) as wire:
-                wire.send(call(1, "roots"))
-                wire.expect({"method": "roots/list"})  # and is never answered
-
-    def test_no_thread_is_left_after_a_session(self):
-        with no_thread_left():
-            for workers in (1, 64) * 25:
-                handlers = Handlers(max_workers=workers)
-                with Wire(handlers.server) as wire:
-                    wire.send(call(1, "hold"))
-                    wire.send(call(2, "count"))
-                    handlers.await_start()
-                    wire.send(notify("a/echo"))
-                    handlers.go.set()
 
     def test_a_client_that_stops_reading_does_not_stop_the_reading(self):
         wait, ping, count = call(1, "wait"), request(2, "ping"), call(2, "count")
@@ -1010,21 +987,6 @@ class Test4Ends(Case):
                 handlers.ended.wait()
                 wire.output.room.set()
                 wire.expect(answered(2))
-
-    def test_a_client_that_reads_nothing_at_all_is_given_up(self):
-        self.drain(0.02)
-        handlers = Handlers()
-        with self.fragile(handlers) as wire:
-            wire.send(call(1, "wait"))
-            handlers.await_start()
-            wire.output.room.clear()
-            with mock.patch.object(mcp_min, "MAX_BACKLOG", 20):
-                for number in range(30):
-                    wire.send(request(f"{number}{'x' * 50_000}", "ping"))
-                handlers.ended.wait()
-                wire.thread.join(SECONDS)
-            self.assertFalse(wire.thread.is_alive())
-            wire.output.room.set()
 
     def test_a_stream_that_fails_ends_the_session(self):
         self.drain(0.02)
@@ -1349,18 +1311,32 @@ class Test5Schema(unittest.TestCase):
                 self.assertEqual(result.get("structuredContent"), data)
                 self.assertEqual(result["isError"], data is None)
 
-    def test_a_result_must_fit_the_given_output_schema(self):
-        counts, numbers = members(["n"], n=INTEGER), typed("array", items=INTEGER)
-        for schema, value, data in [
-                (counts, {"n": 1}, {"n": 1}), (counts, {"n": "1"}, None),
-                (counts, {}, None), (counts, None, None), (counts, "text", None),
-                (numbers, [1, 2], {"result": [1, 2]}), (numbers, ["1"], None)]:
-            with self.subTest(value), captured_stderr(), Session(
-                    returning(value), options={"output_schema": schema}) as wire:
-                self.assertEqual(wire.listed()[0]["outputSchema"]["type"], "object")
-                result = wire.result()
-                self.assertEqual(result.get("structuredContent"), data)
-                self.assertEqual(result["isError"], data is None)
+    def test_a_result_fits_the_given_output_schema_or_is_an_error(self):
+        for schema, fitting, others in [
+                (members(["n"], n=INTEGER), [{"n": 1}],
+                 [{"n": "1"}, {}, None, "text", ToolResult("no data")]),
+                (typed("array", items=INTEGER), [[1, 2]], [["1"]]),
+                (TEXT, ["text"], []), (typed(["integer", "null"]), [5, None], []),
+                ({"enum": [1, 2]}, [2], []),
+                ({"anyOf": [typed("object"), typed("array")]}, [{"a": 1}, [1]], [])]:
+            tools = [returning(value) for value in fitting + others]
+            with self.subTest(schema), captured_stderr(), Session(
+                    *tools, options={"output_schema": schema}) as wire:
+                listed = wire.listed()[0]["outputSchema"]
+                self.assertEqual(listed["type"], "object")
+                # What is no object goes wrapped, and marked as FastMCP marks it.
+                is_marked = "x-fastmcp-wrap-result" in listed
+                for number, value in enumerate(fitting):
+                    result = wire.result(number)
+                    self.assertIs(result["isError"], False)
+                    data, meta = result["structuredContent"], result.get("_meta")
+                    self.assertEqual(data, {"result": value} if is_marked else value)
+                    self.assertEqual(validate(data, listed), [])
+                    self.assertEqual(ToolResult("", data, meta=meta).data, value)
+                for number in range(len(fitting), len(tools)):
+                    result = wire.result(number)
+                    self.assertIs(result["isError"], True)
+                    self.assertNotIn("structuredContent", result)
 
 
 # -- 6. Content ------------------------------------------------------------------------
@@ -1408,6 +1384,7 @@ CONTENT = [  # what a tool returns, and its content; there is nothing else
 DATA = [  # what a tool returns, and its data as JSON
     (5, 5), (1.5, 1.5), (True, True), ([1, "a", None], [1, "a", None]), ((1,), [1]),
     ({}, {}), ({"type": "text", "text": "no block"},) * 2, ({"lone": "\ud800"},) * 2,
+    ({"isError": 1},) * 2,
     ([{"type": "text", "text": "no block"}],) * 2, ({3, 1, 2}, [1, 2, 3]),
     (frozenset("ba"), ["a", "b"]), ([Point(1)], [{"x": 1, "y": 0.0}]),
     (Pair(1), {"left": 1, "right": "r"}), (Color.RED, "red"), (Level.HIGH, 2),
@@ -1445,53 +1422,24 @@ class Test6Content(unittest.TestCase):
                 block = kind(Path(folder, name))
                 self.assertEqual((block.data, block.mime_type), ("AAE=", mime_type))
 
-    def check_fields(self, table):
-        for value, path, expected in table:
-            with self.subTest(path):
-                self.assertEqual(operator.attrgetter(path)(value), expected)
-
     def test_a_field_is_an_attribute_none_if_absent_and_a_typo_an_AttributeError(self):
         block = Text("a", annotations={"audience": ["user"]})
         embedded = EmbeddedResource("a://b", data=b"\0\1")
         result = ToolResult(["a", "b"], {"n": 1})
-        self.check_fields([
-            (block, "type", "text"), (block, "meta", None), (block, "mime_type", None),
-            (block, "annotations.audience", ["user"]), (result.content[1], "text", "b"),
-            (block, "annotations.last_modified", None), (result, "data", {"n": 1}),
-            (embedded, "resource.data", b"\0\1"), (embedded, "resource.text", None),
-            (Message("user", "a"), "content.text", "a"), (result, "text", "a\nb"),
-            (ToolResult(), "data", None), (ToolResult(), "structured_content", None)])
+        for value, path, expected in [
+                (block, "type", "text"), (block, "meta", None),
+                (block, "mime_type", None), (block, "annotations.audience", ["user"]),
+                (block, "annotations.last_modified", None),
+                (embedded, "resource.data", b"\0\1"), (embedded, "resource.text", None),
+                (result, "data", {"n": 1}), (result, "text", "a\nb"),
+                (result.content[1], "text", "b"), (ToolResult(), "data", None),
+                (ToolResult(), "structured_content", None),
+                (Message("user", "a"), "content.text", "a")]:
+            with self.subTest(path):
+                self.assertEqual(operator.attrgetter(path)(value), expected)
         for value in (block, block.annotations, result, embedded.resource):
             for name in ("txet", "is_eror", "structured_contents", "_private"):
                 self.assertFalse(hasattr(value, name), name)
-
-    def test_fields_of_what_a_client_gets_are_attributes_at_each_depth(self):
-        server = Server("test")
-
-        @server.tool(annotations={"readOnlyHint": True})
-        def tool() -> Dict[str, int]:
-            return {"isError": 1}
-
-        @server.prompt
-        def prompt(tone: Annotated[str, "of voice"]) -> str:
-            return tone
-
-        server.completion("prompt", "tone")(lambda value: ["dry", "warm"])
-        with Client(server) as client:
-            [listed], [asked] = client.list_tools(), client.list_prompts()
-            completion = client.complete("prompt", "tone", "")
-            self.check_fields([
-                (listed, "annotations.read_only_hint", True), (listed, "title", None),
-                (listed, "annotations.destructive_hint", None),
-                (asked.arguments[0], "description", "of voice"),
-                (client.get_prompt("prompt", {"tone": "a"}).messages[0],
-                 "content.text", "a"),
-                (client.call_tool("tool"), "data", {"isError": 1}),
-                (client, "server_capabilities.tools.list_changed", True),
-                (client, "server_capabilities.tools.subscribe", None),
-                (client, "server_capabilities.experimental", None),
-                (completion, "has_more", False)])
-            self.assertEqual(completion["values"], ["dry", "warm"])
 
     def test_texts_and_blocks_are_content_as_they_are(self):
         results = results_of(*[returning(value) for value, _ in CONTENT])
@@ -1530,6 +1478,8 @@ class Test6Content(unittest.TestCase):
         text = result["content"][0]["text"]
         self.assertRegex(text, "OSError: silent.*ValueError: a.*KeyError: 'b'")
         self.assertNotIn("Group", text)
+        [result] = results_of(raising(ExceptionGroup("g", [ToolError("no luck")])))
+        self.assertEqual(result["content"], [Text("no luck")])
 
     def test_a_traceback_goes_to_stderr_and_not_to_the_client(self):
         wire = Session(raising(ValueError("bad")))
@@ -1637,8 +1587,7 @@ HINTS = [  # a hint, its schema, a value on the wire, what arrives
     (datetime.datetime, of("date-time"), "2024-05-01T12:00:00Z", NOON),
     (datetime.date, of("date"), "2024-05-01", DAY), (Path, TEXT, "a", Path("a")),
     (datetime.time, of("time"), "12:30", HOUR), (uuid.UUID, of("uuid"), str(ID), ID),
-    (decimal.Decimal, {**of("decimal"), "type": ["string", "number"]}, 1.1,
-     decimal.Decimal("1.1")),
+    (decimal.Decimal, {"type": ["string", "number"]}, 1.1, decimal.Decimal("1.1")),
     (bytes, typed("string", contentEncoding="base64"), "AAE=", b"\0\1"),
     (Annotated[int, "how many"], typed("integer", description="how many"), 1, 1),
     (List[Annotated[int, Field(ge=1), {"multipleOf": 2}]], typed("array", items=typed(
@@ -1668,6 +1617,7 @@ DEFAULTS = [  # a hint, a default, what is sent, what arrives
     (Optional[str], None, None, None), (Optional[str], None, "null", "null"),
     (Annotated[Optional[int], "n"], None, None, None), (int, Field(5, ge=1), None, 5),
     (int, Field(5, ge=1), 0, BAD), (int, 5, "x", BAD), (Optional[int], None, "x", BAD),
+    (Optional[int], None, "null", None), (int, 5, "null", 5),
     (Goods, None, {"amount": 1, "note": None, "tags": None}, Goods(1)),
     (List[Point], None, [{"x": 1, "y": None}], [Point(1)]),
     (dict, {"a": BAD}, None, {"a": BAD}),  # which has no JSON form
@@ -1688,6 +1638,8 @@ LENIENT = [  # a hint, what is sent, what arrives
     (Union[datetime.date, str], "2024-05-01", DAY), (datetime.date, "tomorrow", BAD),
     (Union[uuid.UUID, datetime.date, int], "2024-05-01", DAY), (bytes, "?", BAD),
     (Union[Color, int, None], "green", BAD), (decimal.Decimal, "much", BAD),
+    (Annotated[decimal.Decimal, Field(ge=0)], "-5", BAD),
+    (Annotated[decimal.Decimal, Field(ge=0)], "5.1", decimal.Decimal("5.1")),
     (Set[int], [1, 1], BAD), (Tuple[int, str], [1], BAD), (Point, {}, BAD),
     (Point, {"x": 1, "z": 2}, BAD),
 ]
@@ -1696,6 +1648,8 @@ NO_SCHEMA = [  # a hint, and a default
     (typing.Callable[[], int],), (Literal[b"a"],), (float, float("inf")),
     (float, Field(float("nan"))), (int, Field(min_length=1)),
 ]
+Page = dataclasses.make_dataclass("Page", [("next", str, None)], **(
+    {} if sys.version_info < (3, 10) else {"slots": True}))
 OUTPUTS = [  # a return hint, what is returned, and the outputSchema
     (Goods, Goods(1), members(["amount", "note", "tags", "total"], amount=INTEGER,
                               note={"anyOf": [TEXT, NULL]}, tags=TEXTS, total=INTEGER)),
@@ -1704,12 +1658,13 @@ OUTPUTS = [  # a return hint, what is returned, and the outputSchema
     (Dict[str, int], {"a": 1}, typed("object", additionalProperties=INTEGER)),
     (List[Text], [Text("a")], None), (list, [Text("a")], None),
     (ToolResult, ToolResult("a"), None), (Union[str, Image], "a", None),
+    (Page, Page(), members(["next"], next={"anyOf": [TEXT, NULL]})),
 ]
 OUTPUTS += [(hint, value, {
     **typed("object", properties={"result": schema}, required=["result"]),
     "x-fastmcp-wrap-result": True}) for hint, value, schema in [
         (int, 5, INTEGER), (Set[int], {1}, UNIQUE), (Color, Color.RED, COLOR),
-        (datetime.date, DAY, of("date")),
+        (datetime.date, DAY, of("date")), (datetime.time, datetime.time(), TEXT),
         (Optional[int], None, {"anyOf": [INTEGER, NULL]})]]
 
 
@@ -1920,7 +1875,7 @@ class Test7Templates(unittest.TestCase):
                 wire.ask(request(2, "resources/subscribe", uri=uri))
                 own = listed.replace("{x}", "7")
                 server.notify_resource_updated(own)
-                wire.expect({"method": "notifications/resources/updated"})
+                wire.expect(notify("notifications/resources/updated", uri=own))
                 wire.ask(request(3, "resources/unsubscribe", uri=own))
                 server.notify_resource_updated(uri)
                 wire.fence()
@@ -1940,6 +1895,7 @@ HI, HO = ({"role": role, "content": {"type": "text", "text": text}}
 ODD = {"tools": ["a"], "structuredContent": [1]}  # as results of MCP have, too
 Trip = dataclasses.make_dataclass("Trip", [("city", str), ("days", int, 1)])
 Order = typing.TypedDict("Order", {"item": str})
+note = notify
 
 
 def echo(x: str):
@@ -1950,10 +1906,6 @@ def add_one(n: int) -> int:
     return n + 1
 
 
-def note(method, **params):
-    return {"jsonrpc": "2.0", "method": method, "params": params}
-
-
 def text_in(response):
     return response["result"]["content"][0]["text"]
 
@@ -1962,9 +1914,9 @@ def password(ctx: Context):
     return "password " + ctx.elicit("Password?", str).data
 
 
-def serving(handler, date=LATEST, **capabilities):
+def serving(handler, date=LATEST, workers=64, **capabilities):
     """A Wire to a server whose only tool `run` gives handler(ctx)."""
-    server = Server("test")
+    server = Server("test", max_workers=workers)
     server.add_resource("data://password", password)
 
     @server.tool
@@ -2045,9 +1997,9 @@ class Test8Eras(ServerCase):
             wire.fence()
             for method in ("tools/list", "acme/x"):
                 with self.subTest(method):
-                    error = wire.ask(request(1, method))["error"]
-                    self.assertEqual(error["code"], -32600)
-                    self.assertIn("initialize", error["message"])
+                    wire.send(request(1, method))
+                    got = wire.expect(refused(INVALID_REQUEST, 1))
+                    self.assertIn("initialize", got["error"]["message"])
 
     def test_a_malformed_initialize_is_refused_and_a_later_one_suffices(self):
         good = initialize()["params"]
@@ -2071,49 +2023,10 @@ class Test8Eras(ServerCase):
             self.check(wire, ("tools/call", {"name": "run"}, {
                 "structuredContent": {"result": [OLD, ["roots"]]}}))
 
-    def test_bad_arguments_are_for_the_model_since_2025_11_25(self):
-        server = Server("s")
-        server.add_tool(add_one)
-        bad = "tools/call", {"name": "add_one", "arguments": {"n": "x"}}
-        data = {"field": "n", "issue": "..."}
-        for date in (OLD, "2025-03-26", "2025-06-18"):
-            self.check(server, (*bad, -32602, data), date=date)
-        self.check(server, (*bad, {"isError": True}))
-
-    def test_structured_content_fits_the_schema_that_is_listed(self):
-        either = {"anyOf": [{"type": "object"}, {"type": "array"}]}
-        for schema, value in [
-                ({"type": "object", "required": ["a"]}, {"a": 1}),
-                ({"type": "array", "items": {"type": "integer"}}, [1]),
-                ({"type": "string"}, "text"), ({"type": ["integer", "null"]}, 5),
-                ({"type": ["integer", "null"]}, None), ({"enum": [1, 2]}, 2),
-                (either, {"a": 1}), (either, [1])]:
-            server = Server("s")
-            server.tool(lambda: value, name="run", output_schema=schema)
-            with self.subTest(schema, value=value), Wire(server) as wire:
-                tool = wire.ask(request(1, "tools/list"))["result"]["tools"][0]
-                listed = tool["outputSchema"]
-                self.assertEqual(listed.get("type"), "object")
-                got = wire.ask(call(2, "run"))["result"]
-                data, meta = got["structuredContent"], got.get("_meta")
-                self.assertEqual(mcp_min.validate(data, listed), [])
-                # What is no object goes wrapped, and marked as FastMCP marks it.
-                self.assertEqual(ToolResult("", data, meta=meta).data, value)
-                self.assertEqual("x-fastmcp-wrap-result" in listed, data != value)
-
-    def test_a_result_that_does_not_fit_its_schema_is_an_error(self):
-        for value in ({"n": "x"}, ToolResult("no data")):
-            server = Server("s")
-            server.tool(lambda: value, name="run", output_schema={
-                "type": "object", "properties": {"n": {"type": "integer"}},
-                "required": ["n"]})
-            with captured_stderr():
-                self.check(server, ("tools/call", {"name": "run"}, {"isError": True}))
-
 
 # -- 9. Context
 
-class Test9Context(unittest.TestCase):
+class Test9Context(Case):
     def test_it_knows_the_request_and_the_session(self):
         server = Server("s", lifespan=lambda server: contextlib.nullcontext("db"))
         found = []
@@ -2191,8 +2104,7 @@ class Test9Context(unittest.TestCase):
             first, *ids = [wire.expect({"method": "roots/list"})["id"] for _ in THREE]
             wire.send({"jsonrpc": "2.0", "id": first, "error": error})
             for id in ids:
-                wire.expect({"method": "notifications/cancelled",
-                             "params": {"requestId": id}})
+                wire.expect(cancel(id))
             wire.expect({"id": 1, "error": error})
 
     def test_an_answer_that_does_not_fit_is_an_mcp_error(self):
@@ -2271,24 +2183,23 @@ class Test9Context(unittest.TestCase):
         with serving(ask, **CAN_ALL) as wire:
             wire.send(call(1, "run"))
             id = wire.expect({"method": "elicitation/create"})["id"]
-            wire.expect({"method": "notifications/cancelled",
-                         "params": {"requestId": id}})
+            wire.expect(cancel(id))
             wire.expect({"id": 1, "result": {}})
             wire.send({"jsonrpc": "2.0", "id": id, **accepts(value=True)})
             wire.fence()
         self.assertIsInstance(seen[0], mcp_min.RequestTimeout)
 
     def test_a_question_ends_when_the_client_hangs_up(self):
-        ended, seen = gate(), []
-        ask = recording(elicits(bool), seen)
-        with captured_stderr() as stderr, serving(
-                lambda ctx: [ask(ctx), ask(ctx), ended.set()], **CAN_ALL) as wire:
-            wire.send(call(1, "run"))
-            wire.expect({"method": "elicitation/create"})
-            wire.input.close()
-            ended.wait()
-        self.assertEqual([type(error) for error in seen], [Cancelled] * 2)
-        self.assertEqual(stderr.getvalue(), "")
+        self.drain(2 * SECONDS)
+        for workers in (1, 64):
+            seen = []
+            ask = recording(elicits(bool), seen)
+            wire = serving(lambda ctx: [ask(ctx), ask(ctx)], workers=workers, **CAN_ALL)
+            with self.subTest(workers), captured_stderr() as stderr, wire:
+                wire.send(call(1, "run"))
+                wire.expect({"method": "elicitation/create"})  # and is never answered
+            self.assertEqual([type(error) for error in seen], [Cancelled] * 2)
+            self.assertEqual(stderr.getvalue(), "")
 
     def cancel_in(self, wait, sent=0):
         """Cancel a call in wait(ctx), which has asked so much: all is withdrawn."""
@@ -2303,7 +2214,7 @@ class Test9Context(unittest.TestCase):
             wire.send(call(1, "run", meta={"progressToken": 1}))
             wire.expect({"method": "acme/begun"})
             questions = [wire.expect({"method": "..."})["id"] for _ in range(sent)]
-            wire.send(note("notifications/cancelled", requestId=1))
+            wire.send(cancel(1))
             ended.wait()
             withdrawn = [wire.expect({"method": "notifications/cancelled"})["params"][
                 "requestId"] for _ in range(sent)]
@@ -2364,11 +2275,8 @@ def noisy():
     os.write(1, b"from os.write\\n")
     read = "import sys; print('from a child'); sys.exit(len(sys.stdin.read()))"
     child = subprocess.run([sys.executable, "-c", read])
-    try:
-        server.run()
-    except RuntimeError:
-        null = os.stat(os.devnull).st_rdev
-        return [child.returncode, sys.stdin.read(), os.fstat(0).st_rdev == null]
+    null = os.stat(os.devnull).st_rdev
+    return [child.returncode, sys.stdin.read(), os.fstat(0).st_rdev == null]
 
 def wait_for_go(n: int) -> int:
     go.wait(60)
@@ -2450,8 +2358,7 @@ class Test10Stdio(unittest.TestCase):
         lines, answers = self.run_program(
             program(SERVE_TWICE), call(1, "noisy"), is_file=True,
             stderr=b"from before\nfrom print\nfrom os.write\nfrom a child\ntidytidy")
-        # A child that reads stdin and the handler itself found it empty, and a second
-        # server at the same stdin was refused.
+        # A child that reads stdin, and the handler itself, found it empty.
         self.assertEqual(json.loads(text_in(answers[1])), [0, "", True])
         # Afterwards stdin and stdout are what they were, and can be served again.
         self.assertEqual(lines[2], b"between True")
@@ -2597,6 +2504,7 @@ class Test11Server(ServerCase):
         for value, messages in [
                 ("Hi", [HI]), (Message("assistant", "Ho"), [HO]), ([HI, HO], [HI, HO]),
                 (["Hi", Message("assistant", "Ho")], [HI, HO]), ([], []),
+                ({"role": "assistant", "content": "Ho"}, [HO]),
                 (Image(data=b"x"), image), (Message("user", Image(data=b"x")), image)]:
             server = Server("s")
             server.add_prompt(lambda: value, name="p")
@@ -2672,13 +2580,10 @@ class Test11Server(ServerCase):
                 ("\n    One.\n    Two.\n    ", "One.\nTwo."),
                 ("One.\n\n        Two:\n          - a\n\n            b\n        ",
                  "One.\n\nTwo:\n  - a\n\n    b")]:
-            with self.subTest(text):
-                server = Server("s")
-                echo.__doc__, before = text, echo.__doc__
-                server.tool(echo)
-                echo.__doc__ = before
-                with Client(server) as client:
-                    self.assertEqual(client.list_tools()[0].description, expected)
+            tool = returning(1)
+            tool.__doc__ = text
+            with self.subTest(text), Session(tool) as wire:
+                self.assertEqual(wire.listed()[0].get("description"), expected)
 
     def test_entries_carry_their_metadata(self):
         server = Server("s")
@@ -2719,18 +2624,6 @@ class Test11Server(ServerCase):
                 wire.fence()
                 early.fence()
 
-    def test_who_subscribed_is_told_of_updates_in_any_spelling(self):
-        server = Server("s")
-        server.add_resource("Notes://my drawer", password)
-        with Wire(server) as wire:
-            wire.ask(request(1, "resources/subscribe", uri="nOTES://my drawer"))
-            server.notify_resource_updated("Notes://my drawer")
-            wire.expect({"method": "notifications/resources/updated",
-                         "params": {"uri": "Notes://my drawer"}})
-            wire.ask(request(2, "resources/unsubscribe", uri="NOTES://my drawer"))
-            server.notify_resource_updated("Notes://my drawer")
-            wire.fence()
-
     def test_log_messages_below_the_level_are_not_sent(self):
         levels = "debug info notice warning error critical alert emergency".split()
         with serving(lambda ctx: [
@@ -2740,8 +2633,8 @@ class Test11Server(ServerCase):
                     wire.ask(request(1, "logging/setLevel", level=least))
                 wire.send(call(2, "run"))
                 for level in levels[levels.index(least or "info"):]:
-                    wire.expect({"method": "notifications/message", "params": {
-                        "level": level, "logger": "acme", "data": None}})
+                    wire.expect(notify("notifications/message", level=level,
+                                       logger="acme", data=None))
                 wire.expect({"id": 2})
 
     def test_a_handler_of_a_notification_can_notify_log_and_ask(self):
@@ -2754,12 +2647,12 @@ class Test11Server(ServerCase):
 
         with captured_stderr() as stderr, Wire(server, **CAN_ALL) as wire:
             for number in (0, 1):
-                wire.send(note("acme/note", n=number))
+                wire.send(notify("acme/note", n=number))
                 wire.expect({"method": "acme/seen", "params": {"n": number}})
                 id = wire.expect({"method": "elicitation/create"})["id"]
                 wire.send({"jsonrpc": "2.0", "id": id, **accepts(value=number)})
             wire.expect({"params": {"level": "info", "data": 1.0}})
-            wire.send(note("acme/unknown"))
+            wire.send(notify("acme/unknown"))
             wire.fence()
         self.assertIn("ZeroDivisionError", stderr.getvalue())
 
@@ -2803,15 +2696,12 @@ class Test11Server(ServerCase):
                 has_room.wait(SECONDS)
                 return 1
 
-        sizes, has_room, before = [], threading.Event(), threading.enumerate()
-        reader = Pipe()
+        sizes, has_room, reader = [], threading.Event(), Pipe()
         reader.write(json.dumps(initialize()).encode() + b"\n")
         reader.close()
-        with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0):
+        with no_thread_left(), mock.patch.object(mcp_min, "DRAIN_SECONDS", 0):
             Server("s").serve(reader, Narrow())
-        has_room.set()
-        for thread in set(threading.enumerate()) - set(before):
-            thread.join(SECONDS)
+            has_room.set()
         self.assertLessEqual(len(sizes), 1)
 
     def test_a_resource_is_read_by_a_handler_on_the_only_thread(self):
@@ -2826,30 +2716,21 @@ class Test11Server(ServerCase):
                 self.assertEqual(client.call_tool("read").text, "hi")
 
     def test_what_a_client_got_can_be_passed_on(self):
-        inner, outer = Server("inner"), Server("outer")
+        inner, outer, content = Server("inner"), Server("outer"), [Text("a"), IMAGE]
         inner.add_tool(lambda: ["a", Image(data=b"x")], name="t")
-        with Client(inner) as behind:
+        with Client(inner) as behind, Scripted(
+                lambda m: [ok(m, content=content)]) as fake:  # without isError
             outer.add_tool(lambda: behind.call_tool("t"), name="result")
             outer.add_tool(lambda: behind.call_tool("t").content, name="blocks")
             outer.add_tool(lambda: ToolResult(behind.call_tool("t").content), name="x")
+            outer.add_tool(lambda: fake.client.call_tool("t"), name="bare")
             with Client(outer) as client:
-                for name in ("result", "blocks", "x"):
+                for name in ("result", "blocks", "x", "bare"):
                     result = client.call_tool(name)
-                    self.assertEqual(result.content, behind.call_tool("t").content)
-                    self.assertIsNone(result.data)
-
-    def test_a_result_without_isError_can_be_passed_on(self):
-        server = Server("s")
-        with Scripted(lambda m: [ok(m, content=[])]) as fake:
-            server.add_tool(lambda: fake.client.call_tool("t"), name="t")
-            with Client(server) as client:
-                self.assertEqual(client.call_tool("t").content, [])
+                    self.assertEqual([result.content, result.data], [content, None])
 
     def test_a_text_where_another_type_was_possible_stays_as_it_is(self):
-        def say() -> Optional[str]:
-            return "sunny"
-
-        say.__annotations__["return"] = Optional[str]
+        say, _ = taking(str, "", returned="sunny", hint_of_result=Optional[str])
         [result] = results_of(say)
         self.assertEqual((result["content"], result["structuredContent"]),
                          ([Text("sunny")], {"result": "sunny"}))
@@ -2864,11 +2745,8 @@ class Test11Server(ServerCase):
                 (lambda: server.tool(shout), ValueError, "shout already"),
                 (lambda: server.resource("DATA://bad", password), ValueError, "alr"),
                 (lambda: server.tool("t"), TypeError, "callable"),
-                (lambda: Server("s", page_size=0), ValueError, "page_size"),
-                (lambda: Server("s", max_workers=0), ValueError, "max_workers"),
                 (lambda: server.tool(echo, name="a b"), ValueError, "'a b'"),
                 (lambda: server.tool(echo, titel="x"), TypeError, "titel"),
-                (lambda: server.resource(echo), TypeError, "URI"),
                 (lambda: server.resource("data://{m}", echo), TypeError, "data://{m}"),
                 (lambda: server.method("tools/call"), ValueError, "protocol")]:
             with self.subTest(words), self.assertRaisesRegex(kind, words):
@@ -2910,8 +2788,6 @@ class Scripted:
 
     def __init__(self, answer=lambda m: None, initialize=lambda m: [ok(m, **HANDS)],
                  **options):
-        import queue
-
         self.answer, self.initialize = answer, initialize
         self.input, self.output, self.received = Pipe(), Pipe(), queue.SimpleQueue()
         self.client = Legacy((self.output, self.input), **options)
@@ -3017,7 +2893,7 @@ class Test12Process(unittest.TestCase):
             script = Path(folder, "a server.py")
             script.write_text(CHILD + REPORT)
             entry = {"command": sys.executable, "args": ["-S", str(script), "-v"],
-                     "cwd": folder, "env": given}
+                     "cwd": folder, "env": {**given, "KEY": 1}}
             for target, options, argv, cwd, env in [
                 ([sys.executable, "-S", script, "-v"], {}, ["-v"], ".", safe),
                 (str(script), {"env": given}, [], ".", {**safe, **given}),
@@ -3033,9 +2909,8 @@ class Test12Process(unittest.TestCase):
 
     def test_what_cannot_be_started_is_refused_in_words(self):
         for target, options, error, words in [
-            ("https://example.com/mcp", {}, ValueError, "stdio"),
             ({"url": "https://example.com/mcp"}, {}, ValueError, "stdio"),
-            ("python3 a.py -v", {}, ValueError, r"\['python3', 'a.py', '-v'\]"),
+            ("python3 a.py -v", {}, OSError, "python3 a.py -v"),
             ([], {}, ValueError, ""),
             (["no-such"], {}, OSError, "no-such"),
             ([sys.executable], {"cwd": "/no/such/folder"}, OSError, "/no/such/folder"),
@@ -3284,6 +3159,7 @@ class Test13Messages(unittest.TestCase):
                      b'{"a":NaN}\n', b"9" * 5000 + b"\n", b"{}\n", b"1\n", b"null\n",
                      b'"x"\n', b"[]\n", b"[[1]]\n", b'{"jsonrpc":"2.0","method":5}\n',
                      b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n',
+                     b'{"id":2,"method":"roots/list"}\n',
                      b'{"jsonrpc":"2.0","method":"x"}' * 2 + b"\n",
                      b'{"jsonrpc":"2.0","method":"many"}\n' * 10_000]:
             with self.subTest(line[:9]), Scripted(lambda m: [line, ok(m, a=1)]) as fake:
@@ -3488,8 +3364,10 @@ class Test13Methods(unittest.TestCase):
             ([("a", "x")], "a"), ([("a", "")], "a"), ([("a", "x"), ("b", "x")], "ab"),
             ([("a", "x"), ("b", "y")], "ab"),
             ([("a", "x"), ("b", ""), ("c", "")], "abc"),
+            ([("a", str(number)) for number in range(90)], "a"),
         ]:
-            with self.subTest(pages), captured_stderr() as stderr:
+            with self.subTest(pages), captured_stderr() as stderr, mock.patch.object(
+                    mcp_min, "MAX_PAGES", 70):
                 with self.pages(*pages) as fake:
                     found = fake.client.list_tools()
                 self.assertEqual([one.name for one in found], [*names])
@@ -3520,6 +3398,7 @@ class Test13Methods(unittest.TestCase):
             "tools": [{"name": "add", "inputSchema": {"required": ["a"]},
                        "outputSchema": {"type": "object", "required": ["total"]},
                        "annotations": {"readOnlyHint": True}}],
+            "prompts": [{"name": "p", "arguments": [{"description": "of voice"}]}],
             "content": [{"type": "text", "text": "7"}, {"type": "image"}],
             "structuredContent": {"result": 7}, "isError": False,
             "_meta": {"fastmcp": {"wrap_result": True}},
@@ -3529,18 +3408,24 @@ class Test13Methods(unittest.TestCase):
             "completion": {"values": ["Oslo"], "total": 3, "hasMore": True}}
         with Scripted(lambda m: [ok(m, **every)]) as fake:
             tool, = fake.client.list_tools()
+            prompt, = fake.client.list_prompts()
             result = fake.client.call_tool("add", {"a": 5})
             text, data = fake.client.read_resource("a://b")
             message, = fake.client.get_prompt("p").messages
             given = fake.client.complete("p", "city", "O")
+            can = fake.client.server_capabilities
         self.assertEqual(
             [tool.input_schema["required"], tool.annotations.read_only_hint, tool.icons,
+             tool.title, tool.annotations.destructive_hint, can.resources.subscribe,
+             can.resources.list_changed, can.tools.subscribe, can.experimental,
+             prompt.arguments[0].description,
              result.text, result.data, result.structured_content, result.is_error,
              result.content[0].text, result["content"][1]["type"],
              text.text, text.mime_type, text.data, data.data, message.role,
              message.content.text, given["values"], given.total, given.has_more],
-            [["a"], True, None, "7", 7, {"result": 7}, False, "7", "image",
-             "hello", "text/x", None, b"x", "user", "hi", ["Oslo"], 3, True])
+            [["a"], True, None, None, None, True, None, None, None, "of voice",
+             "7", 7, {"result": 7}, False, "7", "image", "hello", "text/x", None, b"x",
+             "user", "hi", ["Oslo"], 3, True])
         self.assertRaises(AttributeError, getattr, tool, "inputschema")
 
     def test_a_tool_that_fails_raises_tool_error_with_its_result(self):
@@ -3555,9 +3440,11 @@ class Test13Methods(unittest.TestCase):
 
     def test_arguments_of_a_prompt_go_as_texts_and_a_template_is_told_by_its_form(self):
         with Scripted() as fake:
-            fake.client.get_prompt("p", {"s": "5", "n": 5, "b": True, "l": ["\xe9"]})
+            fake.client.get_prompt("p", {
+                "s": "5", "n": 5, "b": True, "l": ["\xe9"], "p": Path("a"), "d": DAY})
             self.assertEqual(fake.next("prompts/get")["params"]["arguments"], {
-                "s": "5", "n": "5", "b": "true", "l": '["\xe9"]'})
+                "s": "5", "n": "5", "b": "true", "l": '["\xe9"]', "p": "a",
+                "d": "2024-05-01"})
             fake.client.complete("a://{b}", "b", "O")
             self.assertEqual(fake.next("completion/complete")["params"]["ref"],
                              {"type": "ref/resource", "uri": "a://{b}"})
@@ -3599,12 +3486,6 @@ class Test13Handlers(unittest.TestCase):
             with self.subTest(options), Scripted(**options) as fake:
                 declared = fake.next("initialize")["params"]["capabilities"]
                 self.assertEqual(declared, expected)
-        for capabilities, options in [
-            ({"sampling": {}}, {}), ({"roots": {}}, {"sampling_handler": print}),
-            ({"elicitation": {}}, {"roots": []}),
-        ]:
-            with self.subTest(capabilities), self.assertRaises(ValueError):
-                Client(Server("here"), capabilities=capabilities, **options)
 
     def test_a_request_that_cannot_be_answered_is_an_error(self):
         def refuse(*args):
@@ -3684,8 +3565,7 @@ class Test13Handlers(unittest.TestCase):
 
         free, started = gate(), threading.Semaphore(0)
         many = [request(id, SAMPLE, messages=[]) for id in range(100)]
-        sent = [notice("acme"), *many,
-                request("ping", "ping")]
+        sent = [notice("acme"), *many, request("ping", "ping")]
         with Scripted(lambda m: None if m["method"] == "ping" else [*sent, ok(m)],
                       sampling_handler=handle, message_handler=handle) as fake:
             fake.client.request("go")
@@ -3755,7 +3635,6 @@ class TestInterop(unittest.TestCase):
                               [(1, 2, "half")] * 4))  # it is asked three times
 
     def test_its_client_uses_our_server(self):
-        import asyncio
         import mcp
 
         types = mcp.types
@@ -3873,13 +3752,26 @@ class Test14Commands(unittest.TestCase):
                 capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
+    def test_list_goes_on_where_a_server_has_resources_and_no_templates(self):
+        code = (f"import sys; sys.path.insert(0, {str(HERE)!r})\n"
+                "import mcp_min; server = mcp_min.Server('s')\n"
+                "server.add_resource('a://b', lambda: 'x', name='b')\n"
+                "server.add_prompt(lambda: 'x', name='p')\n"
+                "del mcp_min.METHODS['resources/templates/list']; server.run()")
+        status, out, err = self.run_command("list", sys.executable, "-c", code)
+        self.assertEqual((status, out.splitlines()[1:], err), (
+            0, ["resource a://b:", "prompt p:"], ""))
+
     def test_list_shows_what_a_server_offers(self):
         status, out, _ = self.run_command("list", "server.py")
         self.assertEqual((status, out.splitlines()), (0, [
             "commanded 1.0, revision 2026-07-28", "tool kinds: Says what came.",
-            "    n: integer", "    flag?: boolean", "    text?: string",
-            "    items?: array", "tool fail:", "tool long:",
-            "tool variable:", "    name: string", "tool sleep:", "tool ask:",
+            '    n: {"type": "integer"}',
+            '    flag: {"type": "boolean", "default": false}',
+            '    text: {"type": "string", "default": ""}',
+            '    items: {"type": "array", "items": {}, "default": []}',
+            "tool fail:", "tool long:", "tool variable:",
+            '    name: {"type": "string"}', "tool sleep:", "tool ask:",
             "resource data://x:", "resource_template files://{name}:",
             "prompt hello: Greets."]))
 
@@ -4059,11 +3951,14 @@ class Test14Commands(unittest.TestCase):
 
 
 META = "io.modelcontextprotocol/"
+ELICITATION = {"elicitation": {}}
+BOOK = {"name": "book", "arguments": {"day": "Monday"}}
 
 
-def modern(id, method, caps=None, level=None, date="2026-07-28", **params):
+def modern(id, method, caps=None, level=None, **params):
     """A request that says itself who asks."""
-    meta = {f"{META}protocolVersion": date, f"{META}clientCapabilities": caps or {},
+    meta = {f"{META}protocolVersion": "2026-07-28",
+            f"{META}clientCapabilities": caps or {},
             f"{META}clientInfo": {"name": "test", "version": "1"},
             **params.pop("meta", {})}
     if level:
@@ -4114,27 +4009,36 @@ def modern_server(**options):
     return server
 
 
-ELICITATION = {"elicitation": {}}
-
-
 def accept(value):
     return {"action": "accept", "content": {"value": value}}
+
+
+class Modern(Wire):
+    """A session without a handshake."""
+
+    def __init__(self, server=None, **options):
+        super().__init__(server or modern_server(**options), date=None)
+
+    def get(self, method, first=None, answers=None, caps=ELICITATION, **params):
+        """The result or the error, perhaps of answers to what came first."""
+        if first is not None:
+            params["requestState"] = first["requestState"]
+        if answers is not None:
+            params["inputResponses"] = answers
+        got = self.ask(modern(1, method, caps, **params))
+        return got["error"] if "error" in got else got["result"]
 
 
 class Test8Modern(unittest.TestCase):
     """2026-07-28 on the wire (basic, patterns/mrtr, patterns/subscriptions)."""
 
-    def open(self, server=None, **options):
-        wire = Wire(server or modern_server(**options), date=None)
-        wire.__enter__()
+    def open(self, *server, **options):
+        wire = Modern(*server, **options).__enter__()
         self.addCleanup(wire.__exit__, None, None, None)
         return wire
 
-    def ask(self, wire, message):
-        return wire.ask(message)
-
     def test_discover_says_what_there_is(self):
-        got = self.open().ask(modern(1, "server/discover"))["result"]
+        got = self.open().get("server/discover")
         self.assertTrue(matches({
             "resultType": "complete", "supportedVersions": ["2026-07-28"],
             "capabilities": {"tools": {}, "resources": {}, "prompts": {},
@@ -4144,237 +4048,188 @@ class Test8Modern(unittest.TestCase):
 
     def test_what_is_wrong_with_meta_is_named(self):
         wire = self.open()
-        for change, code, word in [
-                ({"protocolVersion": "2099-01-01"}, -32022, "2099-01-01"),
-                ({"protocolVersion": "2025-11-25"}, -32022, "2025-11-25"),
-                ({"protocolVersion": 7}, -32602, "protocolVersion"),
-                ({"clientCapabilities": None}, -32602, "clientCapabilities"),
-                ({"clientCapabilities": []}, -32602, "clientCapabilities"),
-                ({"clientInfo": 42}, -32602, "clientInfo"),
-                ({"logLevel": "loud"}, -32602, "loud")]:
-            with self.subTest(change):
-                meta = {META + key: value for key, value in change.items()}
-                got = wire.ask(modern(1, "tools/list", meta=meta))
-                self.assertEqual(got["error"]["code"], code)
-                self.assertIn(word, got["error"]["message"])
+        for key, value, code, word in [
+                ("protocolVersion", "2099-01-01", -32022, "2099-01-01"),
+                ("protocolVersion", "2025-11-25", -32022, "2025-11-25"),
+                ("protocolVersion", 7, -32602, "protocolVersion"),
+                ("clientCapabilities", None, -32602, "clientCapabilities"),
+                ("clientCapabilities", [], -32602, "clientCapabilities"),
+                ("clientInfo", 42, -32602, "clientInfo"),
+                ("logLevel", "loud", -32602, "loud")]:
+            with self.subTest(key, value=value):
+                error = wire.get("tools/list", meta={META + key: value})
+                self.assertEqual(error["code"], code)
+                self.assertIn(word, error["message"])
                 if code == -32022:
-                    self.assertEqual(got["error"]["data"], {
+                    self.assertEqual(error["data"], {
                         "supported": ["2026-07-28"], "requested": word})
         self.assertIn("result", wire.ask(initialize(id=2)))
 
     def test_methods_of_the_other_era_are_unknown(self):
-        wire = self.open()
+        wire = self.open(serving(Context.ping).server)
         for method in ("initialize", "ping", "logging/setLevel", "resources/subscribe",
                        "resources/unsubscribe", "acme/unknown", ""):
             with self.subTest(method):
-                got = wire.ask(modern(1, method, level=None, uri="note://a"))
-                self.assertEqual(got["error"]["code"], -32601)
-        got = wire.ask(request(1, "server/discover"))
-        self.assertEqual(got["error"]["code"], -32602)
+                self.assertEqual(wire.get(method, uri="note://a")["code"], -32601)
+        # Nor is a modern client pinged.
+        self.assertEqual(wire.get("tools/call", name="run")["code"], -32601)
+        wire.send(request(1, "server/discover"))
+        got = wire.expect(refused(INVALID_PARAMS, 1))
         self.assertIn("protocolVersion", got["error"]["message"])
-        got = wire.ask(request(1, "subscriptions/listen", notifications={}))
-        self.assertEqual(got["error"]["code"], -32600)
+        wire.send(request(1, "subscriptions/listen", notifications={}))
+        wire.expect(refused(INVALID_REQUEST, 1))
 
     def test_results_say_who_answers_and_for_how_long_they_hold(self):
         wire = self.open()
-        cacheable = {"tools/list": {}, "resources/list": {}, "prompts/list": {},
-                     "resources/templates/list": {}}
-        for method, params in cacheable.items():
-            got = wire.ask(modern(1, method, **params))["result"]
-            expected = {"resultType": "complete", "ttlMs": 0}
-            self.assertTrue(matches(expected, got), method)
-        got = wire.ask(modern(1, "tools/call", name="talk"))["result"]
+        for kind in ("tools", "resources", "prompts", "resources/templates"):
+            got = wire.get(f"{kind}/list")
+            self.assertEqual([got["resultType"], got["ttlMs"]], ["complete", 0], kind)
+        got = wire.get("tools/call", name="talk")
         self.assertNotIn("ttlMs", got)
         self.assertIs(got["isError"], False)
         self.assertEqual(got["_meta"][f"{META}serverInfo"]["name"], "modern")
 
-    def test_a_legacy_result_has_none_of_this(self):
-        with Wire(modern_server()) as wire:
-            got = wire.ask(request(1, "tools/list"))["result"]
-            self.assertEqual(set(got), {"tools"})
-
     def test_what_does_not_exist_is_invalid_params(self):
         wire = self.open()
-        for method, params, data in [
-                ("resources/read", {"uri": "x://y"}, {"uri": "x://y"}),
-                ("tools/call", {"name": "nope"}, {"name": "nope"}),
-                ("prompts/get", {"name": "nope"}, {"name": "nope"})]:
-            got = wire.ask(modern(1, method, **params))
-            self.assertEqual(got["error"]["code"], -32602)
-            self.assertEqual(got["error"]["data"], data)
+        for method, params in [
+                ("resources/read", {"uri": "x://y"}), ("tools/call", {"name": "nope"}),
+                ("prompts/get", {"name": "nope"})]:
+            error = wire.get(method, **params)
+            self.assertEqual([error["code"], error["data"]], [-32602, params])
 
     def test_log_messages_go_to_requests_that_want_them(self):
         wire = self.open()
-        wire.ask(modern(1, "tools/call", name="talk"))
+        wire.get("tools/call", name="talk")
         wire.send(modern(2, "tools/call", level="debug", name="talk",
                          meta={"progressToken": "p"}))
-        wire.expect({"method": "notifications/message", "params": {"data": "hello"}})
-        wire.expect({"method": "notifications/progress",
-                     "params": {"progressToken": "p", "progress": 1}})
-        wire.expect({"id": 2, "result": {}})
+        wire.expect(notify("notifications/message", data="hello"))
+        wire.expect(notify("notifications/progress", progressToken="p", progress=1))
+        wire.expect(answered(2))
 
     def test_a_question_ends_the_handler_and_the_answer_runs_it_again(self):
-        server = modern_server()
-        wire = self.open(server)
-        params = {"name": "book", "arguments": {"day": "Monday"}}
-        first = wire.ask(modern(1, "tools/call", ELICITATION, **params))["result"]
+        wire = self.open()
+        first = wire.get("tools/call", **BOOK)
         self.assertEqual(first["resultType"], "input_required")
-        (name, question), = first["inputRequests"].items()
-        self.assertEqual(name, "name")
+        self.assertEqual([*first["inputRequests"]], ["name"])
         self.assertTrue(matches({"method": "elicitation/create", "params": {
             "message": "Who?", "requestedSchema": {"type": "object", "properties": {
-                "value": {"type": "string"}}}}}, question))
-        second = wire.ask(modern(
-            2, "tools/call", ELICITATION, requestState=first["requestState"],
-            inputResponses={name: accept("Ada"), "other": 1}, **params))["result"]
+                "value": {"type": "string"}}}}}, first["inputRequests"]["name"]))
+        answers = {"name": accept("Ada"), "other": 1}
+        second = wire.get("tools/call", first, answers, **BOOK)
         (key, question), = second["inputRequests"].items()
         self.assertEqual(question["params"]["message"], "When?")
-        third = wire.ask(modern(
-            3, "tools/call", ELICITATION, requestState=second["requestState"],
-            inputResponses={key: accept("noon")}, **params))["result"]
-        self.assertEqual(third["content"][0]["text"], "Monday 7 Ada noon")
-        self.assertEqual(server.ran, ["book", "once", "book", "book"])
+        third = wire.get("tools/call", second, {key: accept("noon")}, **BOOK)
+        self.assertEqual(third["content"], [Text("Monday 7 Ada noon")])
+        self.assertEqual(wire.server.ran, ["book", "once", "book", "book"])
 
     def test_a_missing_answer_is_asked_for_again(self):
         wire = self.open()
-        params = {"name": "book", "arguments": {"day": "Monday"}}
-        first = wire.ask(modern(1, "tools/call", ELICITATION, **params))["result"]
-        for responses in ({}, {"wrong": accept("x")}):
-            again = wire.ask(modern(
-                2, "tools/call", ELICITATION, requestState=first["requestState"],
-                inputResponses=responses, **params))["result"]
+        first = wire.get("tools/call", **BOOK)
+        for answers in ({}, {"wrong": accept("x")}):
+            again = wire.get("tools/call", first, answers, **BOOK)
             self.assertEqual(again["inputRequests"], first["inputRequests"])
 
     def test_answers_without_a_state_are_taken(self):
         wire = self.open()
-        got = wire.ask(modern(1, "prompts/get", ELICITATION, name="hello",
-                              inputResponses={"name": accept("Ada")}))["result"]
+        answers = {"name": accept("Ada"), "password": accept("x")}
+        got = wire.get("prompts/get", answers=answers, name="hello")
         self.assertEqual(got["messages"][0]["content"]["text"], "Hello Ada")
-        got = wire.ask(modern(2, "resources/read", ELICITATION, uri="note://a",
-                              inputResponses={"password": accept("x")}))["result"]
+        got = wire.get("resources/read", answers=answers, uri="note://a")
         self.assertEqual(got["contents"][0]["text"], "a x")
 
     def test_an_answer_that_does_not_fit_is_an_error(self):
         wire = self.open()
         for answer in (12345, accept(1), {"action": "maybe"}, None):
-            got = wire.ask(modern(1, "prompts/get", ELICITATION, name="hello",
-                                  inputResponses={"name": answer}))
-            self.assertEqual(got.get("error", {}).get("code"), -32602, got)
+            got = wire.get("prompts/get", answers={"name": answer}, name="hello")
+            self.assertEqual(got.get("code"), -32602, got)
 
     def test_an_answer_belongs_to_its_question(self):
         """A handler that takes another path does not get a yes to something else."""
-        server = modern_server()
-        wire = self.open(server)
-        first = wire.ask(modern(1, "tools/call", ELICITATION, name="delete"))["result"]
+        wire = self.open()
+        first = wire.get("tools/call", name="delete")
         self.assertIn("backup", str(first["inputRequests"]))
-        second = wire.ask(modern(
-            2, "tools/call", ELICITATION, name="delete",
-            requestState=first["requestState"],
-            inputResponses=dict.fromkeys(first["inputRequests"], accept(True))))
-        self.assertEqual(second["error"]["code"], -32602)
-        self.assertIn("another question", second["error"]["message"])
+        error = wire.get("tools/call", first, {"sure": accept(True)}, name="delete")
+        self.assertEqual(error["code"], -32602)
+        self.assertIn("another question", error["message"])
 
     def test_two_asks_of_one_key_are_two_questions(self):
-        server = Server("twice")
-
-        @server.tool
-        def twice(ctx: Context) -> str:
+        def twice(ctx):
             return str([ctx.elicit("More?", bool, key="k").data for _ in range(2)])
 
-        wire, state, responses = self.open(server), None, {}
+        wire, got, answers = self.open(serving(twice).server), None, None
         for answer in (True, False, None):
-            more = {"requestState": state, "inputResponses": responses} if state else {}
-            got = wire.ask(modern(1, "tools/call", ELICITATION, name="twice", **more))
-            state = got["result"].get("requestState")
-            responses = dict.fromkeys(got["result"].get("inputRequests", ()),
-                                      accept(answer))
-        self.assertEqual(got["result"]["content"][0]["text"], "[True, False]")
+            got = wire.get("tools/call", got, answers, name="run")
+            answers = dict.fromkeys(got.get("inputRequests", ()), accept(answer))
+        self.assertEqual(got["content"], [Text("[True, False]")])
 
     def test_a_state_that_is_not_ours_is_refused_before_the_handler_runs(self):
-        server = modern_server()
-        wire = self.open(server)
-        params = {"name": "book", "arguments": {"day": "Monday"}}
-        state = wire.ask(modern(1, "tools/call", ELICITATION, **params))["result"][
-            "requestState"]
-        ran = len(server.ran)
-        bad = [(params, state[:i] + ("x" if state[i] != "x" else "y") + state[i + 1:])
+        wire = self.open()
+        first = wire.get("tools/call", **BOOK)
+        ran, state = [*wire.server.ran], first["requestState"]
+        bad = [(BOOK, state[:i] + ("x" if state[i] != "x" else "y") + state[i + 1:])
                for i in range(0, len(state), 7)]
-        bad += [(params, ""), (params, state[:-1]), (params, f"{state}-TAMPERED"),
-                (params, "é"), ({"name": "talk", "arguments": {}}, state),
-                ({"name": "book", "arguments": {"day": "Friday"}}, state),
-                ({"name": "talk"}, state)]
-        for other, text in bad:
-            got = wire.ask(modern(2, "tools/call", ELICITATION, requestState=text,
-                                  inputResponses={"name": accept("Eve")}, **other))
-            self.assertEqual(got.get("error", {}).get("code"), -32602, text)
-        got = self.open(modern_server()).ask(modern(
-            2, "tools/call", ELICITATION, requestState=state, **params))
-        self.assertEqual(got["error"]["code"], -32602)  # another secret
-        self.assertEqual(len(server.ran), ran)
+        bad += [(BOOK, text) for text in ("", state[:-1], f"{state}-TAMPERED", "é")]
+        bad += [({"name": "talk", "arguments": {}}, state), ({"name": "talk"}, state),
+                ({"name": "book", "arguments": {"day": "Friday"}}, state)]
+        for params, text in bad:
+            got = wire.get("tools/call", {"requestState": text},
+                           {"name": accept("Eve")}, **params)
+            self.assertEqual(got.get("code"), -32602, text)
+        other = self.open()  # with another secret
+        self.assertEqual(other.get("tools/call", first, **BOOK)["code"], -32602)
+        self.assertEqual(wire.server.ran, ran)
 
     def test_a_state_expires(self):
-        from unittest import mock
         wire = self.open()
         with mock.patch.object(mcp_min, "MAX_STATE_AGE", -1):
-            got = wire.ask(modern(1, "prompts/get", ELICITATION, name="hello"))
-            got = got["result"]
-        got = wire.ask(modern(2, "prompts/get", ELICITATION, name="hello",
-                              requestState=got["requestState"]))
-        self.assertEqual(got["error"]["code"], -32602)
+            first = wire.get("prompts/get", name="hello")
+        self.assertEqual(wire.get("prompts/get", first, name="hello")["code"], -32602)
 
     def test_servers_with_one_secret_take_turns(self):
         with self.assertRaises(ValueError):
             Server("short", state_secret=b"x" * 15)
-        first, second = (self.open(state_secret=b"0123456789abcdef") for _ in range(2))
-        got = first.ask(modern(1, "prompts/get", ELICITATION, name="hello"))["result"]
-        got = second.ask(modern(
-            1, "prompts/get", ELICITATION, name="hello",
-            requestState=got["requestState"],
-            inputResponses=dict.fromkeys(got["inputRequests"], accept("Ada"))))
-        got = got["result"]
+        one, other = (self.open(state_secret=b"0123456789abcdef") for _ in range(2))
+        first = one.get("prompts/get", name="hello")
+        got = other.get("prompts/get", first, {"name": accept("Ada")}, name="hello")
         self.assertEqual(got["messages"][0]["content"]["text"], "Hello Ada")
 
     def test_a_client_is_asked_only_what_it_declares(self):
         wire = self.open()
-        got = wire.ask(modern(1, "prompts/get", name="hello"))
-        self.assertEqual(got["error"]["code"], -32021)
-        self.assertEqual(got["error"]["data"], {"requiredCapabilities": {
-            "elicitation": {}}})
-        got = wire.ask(modern(1, "tools/call", name="careful"))["result"]
-        self.assertEqual(got["content"][0]["text"], "caught -32021")
+        error = wire.get("prompts/get", caps={}, name="hello")
+        self.assertEqual([error["code"], error["data"]],
+                         [-32021, {"requiredCapabilities": {"elicitation": {}}}])
+        got = wire.get("tools/call", caps={}, name="careful")
+        self.assertEqual(got["content"], [Text("caught -32021")])
 
     def test_a_stream_is_acknowledged_first_tagged_and_told_what_it_asked_for(self):
-        server = modern_server()
-        wire = self.open(server)
-        wire.send(modern("s", "subscriptions/listen", notifications={
-            "toolsListChanged": True, "resourceSubscriptions": ["note://a"]}))
-        tag = {"_meta": {f"{META}subscriptionId": "s"}}
-        wire.expect({"method": "notifications/subscriptions/acknowledged", "params": {
-            **tag, "notifications": {"toolsListChanged": True,
-                                     "resourceSubscriptions": ["note://a"]}}})
+        wire, tag = self.open(), {"_meta": {f"{META}subscriptionId": "s"}}
+        server, wanted = wire.server, {"toolsListChanged": True,
+                                       "resourceSubscriptions": ["note://a"]}
+        wire.send(modern("s", "subscriptions/listen", notifications=wanted))
+        wire.expect(notify("notifications/subscriptions/acknowledged",
+                           notifications=wanted, **tag))
         server.add_prompt(lambda: "", name="p")
         server.notify_resource_updated("note://b")
         server.notify_resource_updated("NOTE://%61")
-        wire.expect({"method": "notifications/resources/updated", "params": tag})
+        wire.expect(notify("notifications/resources/updated", **tag))
         server.add_tool(lambda: "", name="t")
-        wire.expect({"method": "notifications/tools/list_changed", "params": tag})
-        wire.send({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                   "params": {"requestId": "s"}})
-        wire.ask(modern(2, "server/discover"))  # it was read
+        wire.expect(notify("notifications/tools/list_changed", **tag))
+        wire.send(cancel("s"))
+        wire.get("server/discover")  # it was read
         server.remove_tool("t")
-        wire.ask(modern(3, "server/discover"))  # nothing came before it
+        wire.get("server/discover")  # nothing came before it
 
     def test_a_stream_ends_with_a_result(self):
         wire = self.open()
         wire.send(modern(5, "subscriptions/listen", notifications={}))
         wire.expect({"method": "notifications/subscriptions/acknowledged"})
         wire.input.close()
-        wire.expect({"id": 5, "result": {"resultType": "complete", "_meta": {
-            f"{META}subscriptionId": 5}}})
+        wire.expect(answered(5, resultType="complete",
+                             _meta={f"{META}subscriptionId": 5}))
 
     def test_both_eras_share_a_pipe(self):
         with Wire(modern_server()) as wire:
-            self.assertNotIn("resultType", wire.ask(request(1, "tools/list"))["result"])
+            self.assertEqual({*wire.ask(request(1, "tools/list"))["result"]}, {"tools"})
             self.assertIn("resultType", wire.ask(modern(2, "tools/list"))["result"])
             wire.fence()
 
@@ -4419,10 +4274,13 @@ class Test13Negotiation(unittest.TestCase):
                              "cacheScope": "private"}}
 
     def test_a_modern_server_is_not_shaken_hands_with(self):
-        client, got = self.connect(lambda message: self.DISCOVERED)
+        client, got = self.connect(
+            lambda message: self.DISCOVERED, log_level="error")
         client.connect()
         self.assertEqual(client.protocol_version, "2026-07-28")
         self.assertEqual([message["method"] for message in got], ["server/discover"])
+        client.ping()  # the SDK's servers have log messages that they do not declare
+        self.assertEqual(got[1]["params"]["_meta"][f"{mcp_min.META}logLevel"], "error")
 
     def test_any_other_error_leads_to_a_handshake(self):
         for code in (-32601, -32602, -32600, 0, -32000):
@@ -4640,7 +4498,7 @@ class TestListen(unittest.TestCase):
 
     def door(self):
         """A connection to the port, and the secret."""
-        port, secret = self.path.read_text().split()
+        port, secret, _ = self.path.read_text().split()
         connection = socket.create_connection(("127.0.0.1", int(port)), SECONDS)
         self.addCleanup(connection.close)
         return connection, secret.encode()
@@ -4653,6 +4511,15 @@ class TestListen(unittest.TestCase):
                 self.assertEqual(client.call_tool("echo", {"x": text}).text, text)
         self.assertEqual([first.exit_code, second.exit_code], [0, 0])
 
+    def test_connect_waits_for_the_application(self):
+        self.path.parent.mkdir()
+        self.path.write_text("")  # it is being written
+        timer = threading.Timer(0.3, self.listen)
+        timer.start()
+        with self.connect() as client:
+            self.assertEqual(client.call_tool("echo", {"x": "a"}).text, "a")
+        timer.join()
+
     def test_what_was_asked_before_the_end_of_input_is_answered(self):
         self.listen()
         lines = [json.dumps(message).encode() for message in (
@@ -4662,15 +4529,6 @@ class TestListen(unittest.TestCase):
             input=b"\n".join(lines), capture_output=True, timeout=SECONDS)
         answers = list(map(json.loads, done.stdout.splitlines()))
         self.assertEqual([one["id"] for one in answers], [0, 1], done.stderr)
-
-    def test_connect_waits_for_the_application(self):
-        self.path.parent.mkdir()
-        self.path.write_text("")  # it is being written
-        timer = threading.Timer(0.3, self.listen)
-        timer.start()
-        with self.connect() as client:
-            self.assertEqual(client.call_tool("echo", {"x": "a"}).text, "a")
-        timer.join()
 
     def test_who_does_not_say_the_secret_gets_nothing(self):
         self.listen()
@@ -4687,7 +4545,9 @@ class TestListen(unittest.TestCase):
                     self.assertEqual(connection.recv(100), b"")
         connection, secret = self.door()
         connection.sendall(secret + b"\n" + ping)
-        self.assertIn(b'"result"', connection.recv(100))
+        said = connection.makefile("rb")
+        self.assertEqual(said.readline().strip(), self.path.read_bytes().split()[2])
+        self.assertIn(b'"result"', said.readline())
 
     def test_who_takes_too_long_to_say_it_is_sent_away(self):
         with mock.patch.object(mcp_min, "PATIENCE", 0.05), captured_stderr():
@@ -4718,13 +4578,18 @@ class TestListen(unittest.TestCase):
             self.assertRaises(FileNotFoundError, self.door)
 
     def test_without_an_application_each_request_is_answered_with_an_error(self):
-        code = "import sys, mcp_min; sys.exit(mcp_min.relay(sys.argv[1], 1))"
+        code = ("import sys, mcp_min; mcp_min.sleep = print\n"
+                "sys.exit(mcp_min.main(['connect', sys.argv[1]]))")
         messages = [request(1, "initialize"), notify("x"), request("b", "ping")]
-        lines = [b"no json", *(json.dumps(one).encode() for one in messages)]
+        lines = [json.dumps(one).encode() for one in messages]
         gone = self.listen()
         stale = self.path.read_text()
         gone.close()
-        for content in (None, stale, "nonsense"):
+        self.listen()
+        port, secret, _ = self.path.read_text().split()
+        foreign = f"{port} {secret} {'a' * 64}"  # who has the port now knows no secret
+        for content in (None, stale, "nonsense", foreign):
+            self.path.unlink()
             if content:
                 self.path.write_text(content)
             with self.subTest(content):
@@ -4734,17 +4599,18 @@ class TestListen(unittest.TestCase):
                 for answer in answers:
                     self.assertIn(str(self.path), answer["error"]["message"])
                 self.assertEqual(done.returncode, 1, done.stderr)
+            self.path.touch()
+
+    def test_connect_works_where_python_cannot_make_a_pipe_block(self):  # Windows
+        self.listen()
+        code = ("import os, sys, mcp_min; vars(os).pop('set_blocking', 0)\n"
+                "mcp_min.relay(sys.argv[1])")
+        target = [sys.executable, "-c", code, str(self.path)]
+        with Client(target, cwd=str(HERE)) as client:
+            self.assertEqual(client.call_tool("echo", {"x": "a"}).text, "a")
 
 
-def answering(server, **options):
-    """A client in this process that answers whatever it is asked."""
-    return Client(
-        server, roots=["file:///a"], sampling_handler=lambda messages, params: "Ho",
-        elicitation_handler=lambda message, schema, params: {"value": message},
-        **options)
-
-
-class TestAsync(unittest.TestCase):
+class TestAsync(ServerCase):
     """`async def` handlers: their event loop, and what an AsyncContext awaits."""
 
     def serving(self, *tools, **options):
@@ -4756,11 +4622,19 @@ class TestAsync(unittest.TestCase):
         self.addCleanup(wire.__exit__, None, None, None)
         return wire
 
-    def test_what_asks_is_awaited_in_both_eras(self):
+    def check_both_eras(self, tool, expected):
+        """What a tool gives whose questions are answered."""
         server = Server("s")
         server.add_resource("data://password", password)
+        server.add_tool(tool, name="run")
+        for mode in ("legacy", "modern"):
+            with self.subTest(mode), Client(
+                    server, mode=mode, roots=["file:///a"],
+                    sampling_handler=lambda messages, params: "Ho",
+                    elicitation_handler=lambda message, *more: message) as client:
+                self.assertEqual(client.call_tool("run").data, expected)
 
-        @server.tool
+    def test_what_asks_is_awaited_in_both_eras(self):
         async def run(ctx: AsyncContext) -> list[str]:
             name = await ctx.elicit("Name?", str)
             other, sampled = await ctx.elicit("Other?", str), await ctx.sample("Hi")
@@ -4770,26 +4644,18 @@ class TestAsync(unittest.TestCase):
             roots = [answers[key]["roots"][0]["uri"] for key in THREE]
             return [name.data, other.data, sampled.text, root, contents[0].text, *roots]
 
-        for mode in ("legacy", "modern"):
-            with self.subTest(mode), answering(server, mode=mode) as client:
-                self.assertEqual(client.call_tool("run").data, [
-                    "Name?", "Other?", "Ho", "file:///a", "password Password?",
-                    *["file:///a"] * 3])
+        self.check_both_eras(run, [
+            "Name?", "Other?", "Ho", "file:///a", "password Password?",
+            *["file:///a"] * 3])
 
+    @unittest.skipIf(sys.version_info < (3, 11), "there is no TaskGroup")
     def test_a_question_in_a_task_group_is_asked(self):
-        if sys.version_info < (3, 11):
-            self.skipTest("there is no TaskGroup")
-        server = Server("s")
-
-        @server.tool
         async def run(ctx: AsyncContext) -> list[str]:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(ctx.elicit(f"{n}?", str)) for n in range(3)]
             return [task.result().data for task in tasks]
 
-        for mode in ("legacy", "modern"):
-            with self.subTest(mode), answering(server, mode=mode) as client:
-                self.assertEqual(client.call_tool("run").data, ["0?", "1?", "2?"])
+        self.check_both_eras(run, ["0?", "1?", "2?"])
 
     def test_reports_may_be_awaited(self):
         async def run(ctx: AsyncContext):
@@ -4824,16 +4690,9 @@ class TestAsync(unittest.TestCase):
         wire.expect(text(1, "x"))
 
     def test_a_cancellation_ends_the_task(self):
-        async def sleep(ctx):
-            await asyncio.sleep(2 * SECONDS)
-
-        async def wait(ctx):
-            await ctx.wait(2 * SECONDS)
-
-        async def ask(ctx):
-            await ctx.elicit("Sure?", bool)
-
-        for wait, questions in ((sleep, 0), (wait, 0), (ask, 1)):
+        for wait, questions in [
+                (lambda ctx: asyncio.sleep(2 * SECONDS), 0),
+                (lambda ctx: ctx.wait(2 * SECONDS), 0), (elicits(bool), 1)]:
             ended = gate()
 
             async def run(ctx: AsyncContext):
@@ -4843,16 +4702,15 @@ class TestAsync(unittest.TestCase):
                 finally:
                     ended.set()
 
-            with self.subTest(wait.__name__):
-                wire = self.serving(run)
-                wire.send(call(1, "run"))
-                wire.expect({"method": "acme/begun"})
-                ids = [wire.expect({"method": "..."})["id"] for _ in range(questions)]
-                wire.send(cancel(1))
-                for id in ids:
-                    wire.expect(cancel(id))
-                ended.wait()
-                wire.fence()
+            wire = self.serving(run)
+            wire.send(call(1, "run"))
+            wire.expect({"method": "acme/begun"})
+            ids = [wire.expect({"method": "..."})["id"] for _ in range(questions)]
+            wire.send(cancel(1))
+            for id in ids:
+                wire.expect(cancel(id))
+            ended.wait()
+            wire.fence()
 
     def test_who_gives_up_a_question_withdraws_it(self):
         async def run(ctx: AsyncContext) -> str:
@@ -4867,33 +4725,19 @@ class TestAsync(unittest.TestCase):
         wire.expect(cancel(question["id"]))
         wire.expect(text(1, "late False"))
 
-    def test_many_calls_share_a_loop_and_its_thread(self):
-        places, count = set(), 40
-
-        async def run():
-            await asyncio.sleep(0.01)
-            places.add((threading.get_ident(), asyncio.get_running_loop()))
-
-        wire = self.serving(run, max_workers=4)
-        for id in range(1, count + 1):
-            wire.send(call(id, "run"))
-        got = [wire.receive() for _ in range(count)]
-        self.assertEqual(ids_of(got), sorted(range(1, count + 1), key=repr))
-        self.assertEqual(len(places), 1)
-
-    def test_calls_wait_for_each_other(self):
-        here, count = [], 30
-
+    def test_many_calls_share_a_loop_and_its_thread_and_wait_for_each_other(self):
         async def meet():
-            here.append(1)
-            while len(here) < count:
+            places.append((threading.get_ident(), asyncio.get_running_loop()))
+            while len(places) < workers:
                 await asyncio.sleep(0.001)
 
-        wire = self.serving(meet)
-        for id in range(count):
-            wire.send(call(id, "meet"))
-        for _ in range(count):
-            wire.expect({"result": {"isError": False}})
+        for workers in (4, 40):
+            places, wire = [], self.serving(meet, max_workers=workers)
+            for id in range(40):
+                wire.send(call(id, "meet"))
+            got = [wire.expect({"result": {"isError": False}}) for _ in range(40)]
+            self.assertEqual({message["id"] for message in got}, {*range(40)})
+            self.assertEqual(len(set(places)), 1)
 
     def test_what_is_bound_to_the_loop_lives_from_call_to_call(self):
         made = []
@@ -4973,28 +4817,25 @@ class TestAsync(unittest.TestCase):
         self.assertEqual(happened, happened[:1] * 3)
 
     def test_once_takes_an_async_function(self):
-        server, ran = Server("s"), []
-
         async def number():
             ran.append("async")
             return 5
 
-        @server.tool
-        async def run(ctx: AsyncContext) -> str:
+        async def run(ctx: AsyncContext) -> list:
             first = await ctx.once("a", number)
             second = await ctx.once("b", lambda: ran.append("plain") or 6)
             name = await ctx.elicit("Name?", str)
-            return f"{first} {second} {name.data} {await ctx.once('a', number)}"
+            return [first, second, name.data, await ctx.once("a", number)]
 
-        with answering(server, mode="modern") as client:
-            self.assertEqual(client.call_tool("run").text, "5 6 Name? 5")
-        self.assertEqual(ran, ["async", "plain"])
+        ran = []
+        self.check_both_eras(run, [5, 6, "Name?", 5])
+        self.assertEqual(ran, ["async", "plain"] * 2)
 
     def test_all_kinds_of_handlers_may_be_async(self):
         server = Server("s")
 
         @server.resource("a://{name}")
-        async def read(name: str):
+        async def named(name: str):
             return name
 
         @server.prompt
@@ -5009,17 +4850,13 @@ class TestAsync(unittest.TestCase):
         async def own(params):
             return params
 
-        with Wire(server) as wire:
-            got = wire.ask(request(1, "resources/read", uri="a://b"))
-            self.assertEqual(got["result"]["contents"][0]["text"], "b")
-            got = wire.ask(request(2, "prompts/get", name="hello"))
-            self.assertIn("hello 2", str(got))
-            got = wire.ask(request(3, "completion/complete", argument={
-                "name": "x", "value": "v"},
-                ref={"type": "ref/prompt", "name": "hello"}))
-            self.assertEqual(got["result"]["completion"]["values"], ["v"])
-            wire.send(request(4, "acme/x", a=1))
-            wire.expect(answered(4, a=1))
+        self.check(server, *[
+            ("resources/read", {"uri": "a://b"}, {"contents": [{"text": "b"}]}),
+            ("prompts/get", {"name": "hello"}, {"messages": [
+                {"content": {"text": "hello 1"}}]}),
+            ("completion/complete", completing("hello", "x"), {
+                "completion": {"values": ["a"]}}),
+            ("acme/x", {"a": 1}, {"a": 1})])
 
     def test_run_in_a_running_loop_says_what_to_do(self):
         async def main():
@@ -5050,7 +4887,7 @@ class TestTrace(unittest.TestCase):
     def check(self, lines):
         """Are these the lines of one session, as its client sees them?"""
         found = [re.fullmatch(
-            r"\d\d:\d\d:\d\d\.\d{3} (->|<-) (\{.*\})(  \[\S+, \d+\.\d ms\])?", line)
+            r"\d\d:\d\d:\d\d (->|<-) (\{.*\})(  \[\S+, \d+\.\d ms\])?", line)
             for line in lines]
         self.assertTrue(all(found), lines)
         self.assertEqual(
@@ -5060,10 +4897,21 @@ class TestTrace(unittest.TestCase):
              ("->", "notifications/initialized", ""),
              ("->", "tools/call", ""), ("<-", None, "  [tools/call")])
 
-    def test_a_function_gets_each_line(self):
+    def written(self):
+        return Path(self.path).read_text(encoding="utf-8").splitlines()
+
+    def check_arrows(self, lines):
+        """Are these the lines of such a session, as its server sees them?"""
+        self.assertEqual([line.split()[1] for line in lines],
+                         ["<-", "->", "<-", "<-", "->"])
+
+    def test_a_function_or_stderr_gets_each_line(self):
         lines = []
         self.call(trace=lines.append)
         self.check(lines)
+        with captured_stderr() as stderr:
+            self.call(trace="stderr")
+        self.check(stderr.getvalue().splitlines())
 
     def test_a_function_that_fails_harms_nothing(self):
         self.call(trace=raising(ValueError("no")))
@@ -5072,21 +4920,15 @@ class TestTrace(unittest.TestCase):
         lines = []
         self.server.trace = lines.append
         self.call()
-        arrows = [line.split()[1] for line in lines]
-        self.assertEqual(arrows, ["<-", "->", "<-", "<-", "->"])
+        self.check_arrows(lines)
         self.assertIn("  [tools/call, ", lines[-1])
-
-    def test_stderr(self):
-        with captured_stderr() as stderr:
-            self.call(trace="stderr")
-        self.check(stderr.getvalue().splitlines())
 
     def test_a_file_is_private_and_appended_to(self):
         self.call(trace=self.path)
-        first = Path(self.path).read_text(encoding="utf-8").splitlines()
+        first = self.written()
         self.check(first)
         self.call(trace=self.path)
-        both = Path(self.path).read_text(encoding="utf-8").splitlines()
+        both = self.written()
         self.assertEqual(both[:5], first)
         self.check(both[5:])
         if os.name == "posix":
@@ -5095,7 +4937,7 @@ class TestTrace(unittest.TestCase):
     def test_the_variable_traces_a_server_in_this_process_once(self):
         with mock.patch.dict(os.environ, MCP_MIN_TRACE=self.path):
             self.call()
-        self.check(Path(self.path).read_text(encoding="utf-8").splitlines())
+        self.check(self.written())
 
     def test_the_variable_traces_a_server_that_runs(self):
         code = ("import mcp_min\nserver = mcp_min.Server('s')\n"
@@ -5103,9 +4945,7 @@ class TestTrace(unittest.TestCase):
         env = {"MCP_MIN_TRACE": self.path, "PYTHONPATH": str(HERE)}
         with Legacy([sys.executable, "-c", code], env=env) as client:
             client.call_tool("f")
-        lines = Path(self.path).read_text(encoding="utf-8").splitlines()
-        arrows = [line.split()[1] for line in lines]
-        self.assertEqual(arrows, ["<-", "->", "<-", "<-", "->"])
+        self.check_arrows(self.written())
 
     def test_a_line_that_is_no_json_is_shown(self):
         lines = []
@@ -5135,21 +4975,15 @@ class TestFound(unittest.TestCase):
     """What an attacker, a reader and real libraries found."""
 
     def test_a_uri_of_a_model_cannot_freeze_its_server(self):
-        server = Server("s")
-        server.add_resource("log://{y}-{m}-{d}", lambda y, m, d: f"{y} {m} {d}")
+        server = server_of("log://{y}-{m}-{d}", lambda y, m, d: f"{y} {m} {d}")
         with Wire(server) as wire:
-            got = wire.ask(request(1, "resources/read", uri="log://2026-1-2"))
-            self.assertEqual(got["result"]["contents"][0]["text"], "2026 1 2")
+            self.assertEqual(read(wire, "log://2026-1-2"), "2026 1 2")
             uri = "log://" + "-" * 5000 + "/"
-            got = wire.ask(request(2, "resources/read", uri=uri))
-            self.assertEqual(got["error"]["code"], -32002)
+            self.assertEqual(read(wire, uri)["code"], -32002)
 
     def test_a_text_that_is_deep_is_not_parsed(self):
-        with Session(lambda x: "", options={"input_schema": {
-                "type": "object", "properties": {"x": {"type": "array"}}}}) as wire:
-            deep = "[" * 3000 + "]" * 3000
-            result = wire.ask(call(1, "t0", x=deep))["result"]
-            self.assertTrue(result["isError"])
+        with Session(taking(list)[0]) as wire:
+            self.assertTrue(wire.result(x="[" * 3000 + "]" * 3000)["isError"])
 
     def test_a_context_may_be_optional(self):
         def default(ctx: Context = None) -> str:
@@ -5164,114 +4998,66 @@ class TestFound(unittest.TestCase):
 
     def test_blocks_may_be_anywhere_in_a_return_hint(self):
         block = Text("x")
-        for hint in (list[typing.Union[Text, Image]], Optional[list[Text]],
-                     typing.Annotated[list[Text], "texts"],
-                     typing.Union[str, list[Text]]):
-            tool = taking(str, "", returned=[block], hint_of_result=hint)[0]
+        for hint, blocks in [
+                (list[Union[Text, Image]], [block]), (Optional[list[Text]], [block]),
+                (Annotated[list[Text], "texts"], [block]), (list[Image], []),
+                (Union[str, list[Text]], [block])]:
+            tool, _ = taking(str, "", returned=blocks, hint_of_result=hint)
             with self.subTest(hint):
-                self.assertEqual(results_of(tool)[0]["content"], [block])
-
-        none = taking(str, "", returned=[], hint_of_result=list[Image])[0]
-        self.assertEqual(results_of(none), [{"content": [], "isError": False}])
-
-    def test_a_message_of_a_prompt_may_have_a_plain_text(self):
-        server = Server("s")
-        server.add_prompt(lambda: {"role": "assistant", "content": "hi"}, name="p")
-        with Client(server) as client:
-            (message,) = client.get_prompt("p").messages
-            self.assertEqual(message, {"role": "assistant", "content": Text("hi")})
+                self.assertEqual(results_of(tool), [
+                    {"content": blocks, "isError": False}])
 
     def test_a_state_does_not_depend_on_the_order_of_members(self):
-        with Wire(modern_server(), date=None) as wire:
-            first = wire.ask(modern(1, "tools/call", ELICITATION, name="book",
-                                    arguments={"day": "1", "x": 1}))
-            self.assertTrue(first["result"]["isError"])  # x is unknown
-        server = Server("s")
+        server = modern_server()
 
         @server.tool
         def two(a: int, b: int, ctx: Context) -> str:
             return f"{a} {b} {ctx.elicit('?', str, key='k').data}"
 
-        with Wire(server, date=None) as wire:
-            first = wire.ask(modern(1, "tools/call", ELICITATION, name="two",
-                                    arguments={"a": 1, "b": 2}))["result"]
-            got = wire.ask(modern(
-                2, "tools/call", ELICITATION, name="two", arguments={"b": 2, "a": 1},
-                requestState=first["requestState"],
-                inputResponses={"k": accept("x")}))["result"]
-            self.assertEqual(got["content"][0]["text"], "1 2 x")
-
-    def test_a_modern_client_is_not_pinged(self):
-        server = Server("s")
-
-        @server.tool
-        def t(ctx: Context) -> None:
-            ctx.ping()
-
-        with Wire(server, date=None) as wire:
-            got = wire.ask(modern(1, "tools/call", name="t"))
-            self.assertEqual(got["error"]["code"], -32601)
+        with Modern(server) as wire:
+            unknown = {"name": "book", "arguments": {"day": "1", "x": 1}}
+            self.assertTrue(wire.get("tools/call", **unknown)["isError"])
+            first = wire.get("tools/call", name="two", arguments={"a": 1, "b": 2})
+            got = wire.get("tools/call", first, {"k": accept("x")}, name="two",
+                           arguments={"b": 2, "a": 1})
+            self.assertEqual(got["content"], [Text("1 2 x")])
 
     def test_an_error_out_of_a_task_group_keeps_its_code(self):
         class Group(Exception):
             exceptions = (McpError(-5, "first"), McpError(-6, "second"))
 
-        def fail():
-            raise Group
+        [answer] = results_of(raising(Group()))
+        self.assertEqual(answer["error"], {"code": -5, "message": "first"})
 
-        with Session(fail) as wire:
-            error = wire.ask(call(1, "t0"))["error"]
-            self.assertEqual((error["code"], error["message"]), (-5, "first"))
+    def of_slow_user(self, server, mode, seconds, wait=0):
+        """A client whose clock says that each answer took so many seconds."""
+        def answer(*question):
+            late.append(seconds)
+            time.sleep(wait)
+            return "x"
+
+        late = []
+        clock = mock.patch.object(
+            mcp_min, "monotonic", lambda: time.monotonic() + sum(late))
+        clock.start()
+        self.addCleanup(clock.stop)
+        return Client(server, mode=mode, elicitation_handler=answer)
 
     def test_the_time_of_our_user_is_not_that_of_a_call(self):
-        server, late = Server("s"), [0]
-
-        @server.tool
-        def ask(ctx: Context) -> str:
-            return ctx.elicit("?", str).data
-
-        def answer(*question):
-            late[0] += 100
-            time.sleep(1.2)  # the call looks at its clock once a second
-            return "x"
-
-        def clock():
-            return time.monotonic() + late[0]
-
-        with mock.patch.object(mcp_min, "monotonic", clock), Client(
-                server, mode="legacy", elicitation_handler=answer) as client:
-            self.assertEqual(client.call_tool("ask", timeout=50).text, "x")
+        # It waits, for the call looks at its clock once a second.
+        with self.of_slow_user(serving(password).server, "legacy", 100, 1.2) as client:
+            self.assertEqual(client.call_tool("run", timeout=50).text, "password x")
 
     def test_max_timeout_is_for_all_rounds_of_a_call(self):
-        late = [0]
-
-        def answer(*question):
-            late[0] += 20
-            return "x"
-
-        def clock():
-            return time.monotonic() + late[0]
-
-        with mock.patch.object(mcp_min, "monotonic", clock), Client(
-                modern_server(), mode="modern", elicitation_handler=answer) as client:
+        with self.of_slow_user(modern_server(), "modern", 20) as client:
             self.assertRaises(RequestTimeout, client.call_tool, "book", {"day": "1"},
                               max_timeout=30)
 
     def test_malformed_questions_are_not_asked_again_and_again(self):
-        sent = []
-
-        def answer(message):
-            sent.append(message)
-            return [ok(message, resultType="input_required", inputRequests=[1])]
-
-        with Scripted(answer) as fake:
+        malformed = {"resultType": "input_required", "inputRequests": [1]}
+        with Scripted(lambda m: [ok(m, **malformed)]) as fake:
             self.assertRaises(McpError, fake.client.call_tool, "t")
-        self.assertEqual(len(sent), 1)
-
-    def test_a_malformed_request_of_the_server_is_no_response(self):
-        question = {"id": 2, "method": "roots/list"}  # without "jsonrpc"
-        with Scripted(lambda m: [question, ok(m, content=[])]) as fake:
-            self.assertEqual(fake.client.call_tool("t").content, [])
+        self.assertEqual([m["method"] for m in fake.sent()], ["tools/call"])
 
     def test_what_a_server_writes_at_its_end_does_not_make_us_kill_it(self):
         code = ("shake_hands()\nwhile sys.stdin.readline(): pass\n"
@@ -5280,6 +5066,31 @@ class TestFound(unittest.TestCase):
         with Legacy(child(code), stderr=None) as client:
             pass
         self.assertEqual(client.exit_code, 0)
+
+    @posix
+    def test_who_holds_nothing_but_stderr_is_told_to_end(self):
+        loop = "trap 'echo told >&2; exit' TERM; echo up >&2; while sleep 1; do :; done"
+        code = (f"shake_hands()\nimport subprocess\nsubprocess.Popen(['sh', '-c', "
+                f"{loop!r}], stdin=-3, stdout=-3)\nsys.stdin.read(); os._exit(0)")
+        with mock.patch.object(mcp_min, "PATIENCE", 0.5):
+            with Legacy(child(code), stderr=None) as client:
+                eventually(lambda: "up" in client.stderr_tail)
+        self.assertIn("told", client.stderr_tail)
+
+    def test_a_descriptor_is_not_copied_while_a_thread_reads_it(self):  # Windows waits
+        with mock.patch.object(os, "dup2", wraps=os.dup2) as dup2:
+            with mcp_min.stdio_server() as (reader, _):
+                pass
+        self.addCleanup(os.close, reader.fileno())
+        self.assertNotIn(reader.fileno(), [made[0][0] for made in dup2.call_args_list])
+
+    def test_a_server_of_another_copy_of_the_file_is_a_target(self):
+        spec = importlib.util.spec_from_file_location("another", mcp_min.__file__)
+        another = sys.modules["another"] = importlib.util.module_from_spec(spec)
+        self.addCleanup(sys.modules.pop, "another")
+        spec.loader.exec_module(another)
+        with Client(another.Server("s")) as client:
+            self.assertEqual(client.server_info["name"], "s")
 
     @posix
     def test_what_is_left_of_the_group_ends_though_it_holds_nothing(self):
@@ -5454,7 +5265,6 @@ class TestHouse(unittest.TestCase):
             self.assertTrue(hasattr(mcp_min.ServerSession, row.handler), name)
 
     def test_revisions_are_named_in_the_table_alone(self):
-        import io
         import tokenize
         start = self.source.index("# -- 1. ")
         end = self.source.index("# -- 2. ")
@@ -5463,17 +5273,6 @@ class TestHouse(unittest.TestCase):
         for token in tokenize.generate_tokens(io.StringIO(rest).readline):
             if token.type == tokenize.STRING and not token.string.startswith('"""'):
                 self.assertNotRegex(token.string, r"20\d\d-\d\d-\d\d", token)
-
-    def test_importing_it_has_no_side_effects(self):
-        code = ("import sys, threading; before = set(sys.modules)\n"
-                "import mcp_min\n"
-                "heavy = {'asyncio', 'subprocess', 'inspect', 'dataclasses', "
-                "'logging', 'urllib', 'hmac', 'traceback', 'concurrent.futures', "
-                "'base64'}\n"
-                "print(sorted(heavy & (set(sys.modules) - before)), "
-                "threading.active_count())")
-        out = run_python(code)
-        self.assertEqual(out.stdout.decode().strip(), "[] 1", out.stderr.decode())
 
     def test_it_works_from_a_zip_under_another_name_and_twice(self):
         import zipfile

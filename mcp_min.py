@@ -2533,10 +2533,10 @@ class ServerSession(Connection):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:
-        if self._queue and not self.why_ended:
+        if not self.why_ended and (self._queue or self.incoming):
             return True
         jobs = self._pool.unfinished - 1 + self._notices.unfinished  # one reads
-        return bool(jobs or self.incoming) or self._writing.locked()
+        return bool(jobs) or self._writing.locked()
 
     def _run_job(self, seconds: float) -> None:
         with suppress(Empty):

@@ -1071,7 +1071,9 @@ class Test4NoThreads(unittest.TestCase):
                 wire.send(call(2, "hold"))
                 handlers.await_start()
                 wire.send(request(3, "ping"))
-                self.failed.wait()
+                for _ in range(3):  # it tries again and again
+                    self.failed.clear()
+                    self.failed.wait()
             wire.expect(answered(3))
             handlers.go.set()
             wire.expect(text(2, "held"))
@@ -2064,6 +2066,7 @@ class Test9Context(Case):
     def test_ping_and_list_roots_ask_the_client(self):
         (question,), found = asking(Context.ping, gives())
         self.assertEqual((question["method"], found), ("ping", None))
+        self.assertEqual(asking(Context.list_roots, gives(roots=None))[1], [])
         (question,), (root,) = asking(Context.list_roots, gives(roots=[{"uri": "x:"}]))
         self.assertEqual((question["method"], root.uri, root.name),
                          ("roots/list", "x:", None))
@@ -3364,7 +3367,7 @@ class Test13Methods(unittest.TestCase):
             ([("a", "x")], "a"), ([("a", "")], "a"), ([("a", "x"), ("b", "x")], "ab"),
             ([("a", "x"), ("b", "y")], "ab"),
             ([("a", "x"), ("b", ""), ("c", "")], "abc"),
-            ([("a", str(number)) for number in range(90)], "a"),
+            ([*(("a", str(number)) for number in range(90)), ("b", None)], "a"),
         ]:
             with self.subTest(pages), captured_stderr() as stderr, mock.patch.object(
                     mcp_min, "MAX_PAGES", 70):
@@ -4300,7 +4303,6 @@ class Test13Negotiation(unittest.TestCase):
             self.assertEqual(client.protocol_version, "2025-06-18")
 
     def test_silence_leads_to_a_handshake(self):
-        from unittest import mock
         with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01):
             client, got = self.connect(lambda message: self.HANDSHAKE if message[
                 "method"] == "initialize" else None)
@@ -4309,7 +4311,6 @@ class Test13Negotiation(unittest.TestCase):
                          ["server/discover", "initialize"])
 
     def test_a_late_discovery_and_a_refused_handshake_mean_modern(self):
-        from unittest import mock
         seen = []
 
         def answers(message):
@@ -5126,6 +5127,171 @@ class TestFound(unittest.TestCase):
                 self, answers, mode="modern", message_handler=print)
             client.connect()
             client.close()
+
+    def test_what_a_partial_gives_is_not_overridden_by_a_model(self):
+        def query(q, user):
+            return f"{q} as {user}"
+
+        server = Server("s")
+        server.add_tool(functools.partial(query, user="guest"), name="query",
+                        input_schema={"type": "object"})
+        with Client(server) as client:
+            result = client.call_tool("query", {"q": "x", "user": "admin"})
+        self.assertEqual(result.text, "x as guest")
+
+    def test_what_an_object_of_the_user_raises_is_masked(self):
+        Account = dataclasses.make_dataclass("Account", [("name", str)], namespace={
+            "__post_init__": raising(RuntimeError("postgres://root:secret@db"))})
+        with captured_stderr(), Session(taking(Account)[0], mask_errors=True) as wire:
+            result = wire.result(x={"name": "a"})
+        self.assertEqual(result["content"], [Text("Internal error")])
+
+    def test_the_end_of_a_pattern_is_not_before_a_newline(self):
+        schema = {"pattern": "^[a-z]+$"}
+        self.assertEqual(validate("abc", schema), [])
+        self.assertEqual(len(validate("abc\n", schema)), 1)
+        self.assertEqual(validate("5$", {"pattern": r"\$$"}), [])
+
+    def test_a_ref_to_what_is_no_schema_is_told_at_once(self):
+        for schema in ({"$ref": "#/x/A", "x": {"A": {"const": 1}}},
+                       {"$ref": "#/components/schemas/A", "components": {}}):
+            self.assertRaises(SchemaError, validate, 1, schema)
+
+    def test_a_state_is_for_all_params_of_a_method_of_ones_own(self):
+        server = modern_server()
+
+        @server.method("acme/quote")
+        def quote(params, ctx: Context):
+            price = ctx.once("price", lambda: params["amount"] * 10)
+            return {"sold": ctx.elicit("Buy?", bool, key="k").data, "price": price}
+
+        wire = Modern(server)
+        with wire:
+            first, yes = wire.get("acme/quote", amount=1), {"k": accept(True)}
+            error = wire.get("acme/quote", first, yes, amount=9)
+            self.assertEqual(error["code"], -32602)
+            got = wire.get("acme/quote", first, yes, amount=1)
+        self.assertEqual((got["sold"], got["price"]), (True, 10))
+
+    def test_a_host_of_http_has_no_case(self):
+        server = server_of("https://Example.com/A", lambda: "7")
+        with Wire(server) as wire:
+            self.assertEqual(read(wire, "HTTPS://example.com/A"), "7")
+            self.assertEqual(read(wire, "https://example.com/a")["code"], -32002)
+
+    def test_the_only_thread_is_let_go_when_the_client_hangs_up(self):
+        for tool in ("ask", "wait"):
+            handlers = Handlers(threaded=False)
+
+            @handlers.server.tool
+            def ask(ctx: Context) -> None:
+                try:
+                    ctx.list_roots()
+                finally:
+                    handlers.ended.set()
+
+            with self.subTest(tool), Wire(handlers.server, roots={}) as wire:
+                with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0.02):
+                    wire.send(call(1, tool))
+                    if tool == "ask":
+                        wire.expect({"method": "roots/list"})  # it is never answered
+                    else:
+                        handlers.await_start()
+                    wire.input.close()
+                    handlers.ended.wait()
+                    wire.thread.join(SECONDS)
+                self.assertFalse(wire.thread.is_alive())
+
+    def test_who_handles_a_notification_sees_that_the_client_has_hung_up(self):
+        server, seen = Server("s"), gate()
+
+        @server.method("notifications/go")
+        def go(params, ctx: Context):
+            try:
+                while True:
+                    ctx.wait(0.01)
+            finally:
+                seen.set()
+
+        with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0.02), Wire(server) as wire:
+            wire.send(notify("notifications/go"))
+            wire.fence()
+        seen.wait()
+
+    def test_a_file_whose_answers_nobody_reads_ends(self):
+        code = ("import mcp_min\nserver = mcp_min.Server('s')\n"
+                "@server.tool\ndef t() -> str:\n"
+                "    server.add_tool(lambda: 1, name='late')\n    return 'x'\n"
+                "server.run()")
+        with tempfile.TemporaryFile() as file:
+            for message in (initialize(), call(1, "t")):
+                file.write(json.dumps(message).encode() + b"\n")
+            file.seek(0)
+            reader, writer = os.pipe()
+            os.close(reader)
+            env = {**os.environ, "PYTHONPATH": str(HERE)}
+            done = subprocess.run(
+                [sys.executable, "-c", code], stdin=file, stdout=writer,
+                stderr=subprocess.PIPE, env=env, timeout=SECONDS)
+            os.close(writer)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
+    def test_a_subscription_counts_from_its_acknowledgement_on(self):
+        server, got, said, post = Server("s"), queue.SimpleQueue(), gate(), (
+            mcp_min.ServerSession.post)
+        server.add_resource("a://b", lambda: "", name="b")
+
+        def post_and_notify(session, line, *more):
+            post(session, line, *more)
+            if b"acknowledged" in line:
+                said.wait()
+                server.notify_resource_updated("a://b")
+
+        def trace(line):
+            if "acknowledged" in line:
+                said.set()
+
+        server.trace = trace
+        with mock.patch.object(mcp_min.ServerSession, "post", post_and_notify), Client(
+                server, mode="modern") as client:
+            client.message_handler = got.put
+            client.subscribe("a://b")
+            message = got.get(timeout=SECONDS)
+        self.assertEqual(message.method, "notifications/resources/updated")
+
+    def test_an_error_that_cannot_be_shown_ends_no_thread(self):
+        server = echo_server(max_workers=1, run_handler=lambda job: job())
+        server.add_tool(lambda: 1 / 0, name="fail")
+        with captured_stderr() as stderr, Wire(server) as wire:
+            with mock.patch.dict(sys.modules, traceback=None):  # no descriptor is left
+                for id in (1, 2):
+                    wire.ask(call(id, "fail"))
+        self.assertIn("ZeroDivisionError", stderr.getvalue())
+
+    def test_a_message_for_which_there_is_no_memory_is_an_error(self):
+        with Wire(Handlers().server) as wire:
+            wire.fence()
+            with mock.patch.object(mcp_min, "read_json", side_effect=MemoryError):
+                wire.send(call(1, "count"))
+                wire.expect(refused(PARSE_ERROR))
+            with mock.patch.object(mcp_min, "to_json", side_effect=[
+                    MemoryError, '{"id":2,"error":{}}']):
+                self.assertEqual(wire.ask(call(2, "count")), {"id": 2, "error": {}})
+
+    @posix
+    def test_a_text_on_a_nearly_full_stderr_holds_up_nobody(self):
+        reader, writer = os.pipe()
+        self.addCleanup(os.close, reader)
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.read(reader, 4096)  # there is room for so many bytes, not characters
+        with open(writer, "w", 1, encoding="utf-8") as stderr, mock.patch.object(
+                sys, "stderr", stderr):
+            stderr.write("\u6f22")  # it is one that writes at once
+            mcp_min.warn("\u6f22" * 4000)
+            self.assertEqual(stderr.buffer.raw.write(b"x"), 1)  # there was room
 
 
 class TestReadme(unittest.TestCase):

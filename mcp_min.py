@@ -50,7 +50,6 @@ __all__ = [
     "Text", "ToolError", "ToolResult", "stdio_server", "validate"]
 
 Json = dict[str, Any]      # a JSON object
-Id = Union[int, str]       # of a request, or a progress token
 Line = bytes               # a message without its newline
 Job = Callable[[], object]
 OnTurn = Callable[[], bool]  # called once, when the turn of a line comes: see section 4
@@ -435,8 +434,8 @@ class Connection:
         self._writer, self._limit = writer, limit
         self._trace = Trace(trace) if trace else None
         self._lines = read_lines(reader, limit)
-        self.incoming: dict[Id, Incoming] = {}
-        self.outgoing: dict[Id, Outgoing] = {}
+        self.incoming: dict[Any, Incoming] = {}
+        self.outgoing: dict[Any, Outgoing] = {}
         self._queue: deque[tuple[Line, OnTurn]] = deque()  # to be written
         self._writing = threading.Lock()   # held by who takes from the queue and writes
         self._writer_thread = Pool("writer", 1)
@@ -1244,8 +1243,8 @@ class Message(Wire):
 
     @property
     def text(self) -> str:
-        texts = [one for one in as_list(self.content) if one.get("type") == "text"]
-        return "\n".join(str(one.get("text")) for one in texts)
+        blocks = as_list(self.content)
+        return "\n".join(str(one.get("text")) for one in blocks if "text" in one)
 
 
 class ToolResult(Wire):
@@ -2078,7 +2077,7 @@ class AsyncContext(Context):
         return super().__getattribute__(name)
 
     async def _on_thread(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Call a method of Context on a thread, which waits for the client."""
+        # Call a method of Context on a thread, which waits for the client.
         import asyncio
         from concurrent.futures import Future
         request, future = self._request, Future[Any]()
@@ -2348,6 +2347,8 @@ class Server:
         """Register a resource, or with {name} in its URI a template of resources:
         mime_type, name, title, description, size, annotations, icons, meta.
         """
+        if not isinstance(uri, str):
+            raise TypeError('it needs a URI: @server.resource("data://…")')
         return self._register(Resource, {**options, "uri": uri}, fn)
 
     def _register(self, kind: Any, options: Json, fn: Any) -> Any:
@@ -3082,9 +3083,9 @@ class Client:
             self._discover()
         else:
             self._initialize(date)
-        # Without a handshake, some servers log and do not declare it.
-        if self._log_level and (
-                self.meta or declares(self.server_capabilities, "logging")):
+        if self.meta and self.log_handler:  # some servers log, and do not declare it
+            self.set_logging_level(self._log_level or "info")
+        elif self._log_level and declares(self.server_capabilities, "logging"):
             self.set_logging_level(self._log_level)
         if self.meta and self.message_handler:
             with suppress(McpError, RequestTimeout):  # it offers no changes
@@ -3268,7 +3269,7 @@ class Client:
     unsubscribe = partialmethod(_subscribe, "resources/unsubscribe")
 
     def _follow(self, stream: Call) -> None:
-        """Tell of the end of a stream that nobody asked for."""
+        # Tell of the end of a stream that nobody asked for.
         with suppress(Error, Cancelled):
             if stream.outgoing.id in self.session().outgoing:
                 stream.outgoing.wait(None)
@@ -3563,7 +3564,7 @@ def relay(path: str) -> int:
 
         def send_all() -> None:
             with suppress(OSError):
-                for line in read_lines(reader, 1 << 40):  # the limit is the server's
+                for line in read_lines(reader, sys.maxsize):  # the server has one
                     connection.sendall(line + b"\n")
                 connection.shutdown(socket.SHUT_WR)
 

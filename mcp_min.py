@@ -113,7 +113,7 @@ PARSE_ERROR = -32700             # a line is no JSON, too long, or too deep
 INVALID_REQUEST = -32600         # JSON is no message, or its id is taken
 METHOD_NOT_FOUND = -32601        # there is no such method, or not declared
 INVALID_PARAMS = -32602          # params do not fit, or name what does not exist
-INTERNAL_ERROR = -32603          # a handler failed, or its result is no JSON
+INTERNAL_ERROR = -32603          # a handler or a peer failed; or it is too much
 RESOURCE_NOT_FOUND = -32002      # a URI that nobody serves (modern: INVALID_PARAMS)
 MISSING_CAPABILITY = -32021      # modern: the client does not declare what is asked
 UNSUPPORTED_VERSION = -32022     # modern: a revision that we do not speak
@@ -400,9 +400,9 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #    `on_turn` says if it is still wanted; it may act, but not write.  `write` returns
 #    after that (a slow peer holds handlers); `post` leaves it to the writer thread (the
 #    reader must not wait for a peer that waits for it).  So a request of the peer ends
-#    twice: it is decided when its response is queued, and leaves `incoming` when that
-#    is written.  Until then its id is taken, and progress goes out; afterwards none
-#    does, and `incoming` is empty when everything was answered.
+#    twice: it is decided when its response is queued, and leaves `incoming` when the
+#    turn of that comes.  Until then its id is taken, and progress goes out; afterwards
+#    none does, and `incoming` is empty when everything was answered.
 # 3. One thread reads at a time, and never waits, but for a handler that it runs itself
 #    (Reading, of a server).  When another one reads on, the request is in `incoming`,
 #    where a cancellation finds it: handlers end in any order, messages do not.
@@ -421,14 +421,14 @@ class Connection:
 
     request_class: Any
     has_batches = False
-    # What they do; called by the thread that reads, which must not be held up.
+    # What a subclass does; called by the thread that reads: it must not be held up.
     on_request: Callable[[Any], object]  # answer it; what is raised answers it, too
     on_notification: Callable[[str, Json], object]
     # (line, error, id): it is no message.  Gives a response to it; b"": none
     on_refused: Callable[[Line, McpError, Any], Line]
     on_end: Job  # the peer will say nothing more, or (on any thread) all has ended
-    hint: Any = str       # what to add to the text of a timeout; gives "" here
-    is_asked: Any = bool  # while it is, no `timeout` runs; gives False here
+    hint: Any = lambda self: ""         # what to add to the text of a timeout
+    is_asked: Any = lambda self: False  # while it is, no `timeout` runs
 
     def __init__(self, reader: Any, writer: Any, limit: int, trace: Any) -> None:
         self._writer, self._limit = writer, limit
@@ -502,7 +502,7 @@ class Connection:
         return outgoing
 
     def end(self, why: Error) -> None:
-        """Fail what is open, on both sides; the streams stay as they are."""
+        """Fail what is in both tables; the streams stay as they are."""
         if self._ended.acquire(blocking=False):
             self.why_ended = why
             for outgoing in self.outgoing.copy().values():
@@ -607,7 +607,7 @@ class Incoming:
         self.put = batch.collect if batch else connection.post  # for handlers: write
         self.cancelled = False
         self._decided = threading.Lock()  # taken once: it is answered, or cancelled
-        self._hooks: set[Job] = set()     # called by `cancel`, perhaps twice
+        self._hooks: set[Job] = set()     # called by `cancel`; see `on_cancel`
         self._progress = float("-inf")    # the last that was written
 
     def is_open(self) -> bool:
@@ -648,8 +648,8 @@ class Incoming:
 
     def on_cancel(self, hook: Job) -> None:
         self._hooks.add(hook)
-        if self.cancelled:  # looked at afterwards: `cancel` may have missed the hook
-            hook()
+        if self.cancelled:  # looked at afterwards: `cancel` may have missed the hook,
+            hook()          # or not: then it is called twice
 
     def forget(self, hook: Job) -> None:
         self._hooks.discard(hook)
@@ -755,7 +755,7 @@ class Outgoing:
                     text = f"{self.method}: no result in {monotonic() - start:.1f} s"
                     raise RequestTimeout(text + self.connection.hint())
         except BaseException as error:
-            self.cancel(error, text_of(error)[:200])
+            self.cancel(error, type(error).__name__)
             raise
 
 
@@ -958,7 +958,7 @@ class Schema:
             raise SchemaError(f"the schema cannot be read: {text_of(error)}") from None
 
     def _read(self, node: Any) -> None:
-        """Look at a schema and all in it; put for each `$ref` the schema it means."""
+        # Look at a schema and all in it; put for each `$ref` the schema it means.
         if isinstance(node, bool):
             return
         for keyword in ("title", "description", "default"):
@@ -1051,8 +1051,8 @@ def problems_in(node: Any, value: Any, steps: Iterator[bool]) -> Iterator[Proble
             if canonical(value) not in map(canonical, argument):
                 choices = to_json(argument)[:1000]
                 yield Problem((), f"must be one of {choices}, got {show(value)}")
-        elif keyword == "pattern":
-            strict = re.sub(r"(?<!\\)\$$", r"\\Z", argument)  # not before a newline
+        elif keyword == "pattern":  # its $ would also fit before a newline
+            strict = re.sub(r"(?<!\\)((?:\\\\)*)\$(?=[)|]|$)", r"\1\\Z", argument)
             if isinstance(value, str) and not re.search(strict, value):
                 yield Problem((), f"must match {argument}, got {show(value)}")
         elif keyword == "propertyNames" and isinstance(value, dict):
@@ -1068,7 +1068,7 @@ def problems_in(node: Any, value: Any, steps: Iterator[bool]) -> Iterator[Proble
 
 def combined(keyword: str, node: Json, value: Any,
              steps: Iterator[bool]) -> Iterator[Problem]:
-    """The problems of a value by a keyword that combines schemas for it."""
+    # The problems of a value by a keyword that combines schemas for it.
     found = [list(islice(problems_in(part, value, steps), MAX_PROBLEMS))
              for part in as_list(node[keyword])]
     fitting = found.count([])
@@ -1099,7 +1099,7 @@ def mistyped(types: list[str], value: Any) -> Problem:
 
 
 def inside(node: Json, value: Any, steps: Iterator[bool]) -> Iterator[Problem]:
-    """The problems of the items of an array, or the members of an object."""
+    # The problems of the items of an array, or the members of an object.
     if isinstance(value, list):
         parts: Iterable[Any] = enumerate(value)
         known = dict(enumerate(node.get("prefixItems", [])))
@@ -1692,8 +1692,8 @@ class Serving(Incoming):
         self.era: Legacy | Modern = self.connection.legacy
         self.meta = as_dict(as_dict(self.params).get("_meta"))
         self.token = valid_id(self.meta.get("progressToken"))
-        # What a handler finds that runs again: what `once` gave, by its keys; answers,
-        # by the digests of their questions.
+        # Known when a handler runs again: what `once` gave, by its key; answers, by
+        # the digests of their questions.
         self.replayed: Json = {}
 
     def tagged(self, params: Json) -> Json:
@@ -1725,7 +1725,7 @@ class Legacy:
         return result
 
     def ask(self, waiting: Incoming, questions: Json, timeout: Seconds) -> Json:
-        """The client's answers to these requests, by their keys."""
+        """The client's answers, by keys; withdrawn if `waiting` is cancelled."""
         sent: dict[str, Outgoing] = {}
 
         def withdraw() -> None:
@@ -1782,7 +1782,7 @@ class Modern:
             self._digests, request.replayed = state["asked"], state["known"]
 
     def _signed(self, text: str) -> str:
-        """Signed for the server, the method and what else is in its params."""
+        # Signed for the server, the method and what else is in its params.
         import hmac
         request, server = self._request, self._request.connection.server
         fresh = dict.fromkeys(("_meta", "inputResponses", "requestState"))
@@ -1949,8 +1949,8 @@ class Context:
         partial(partialmethod, log), LEVELS)
 
     def once(self, key: str, fn: Callable[[], Any]) -> Any:
-        """The result of fn(), a JSON value, which runs once for a request, also if the
-        handler runs again (2026-07-28).  The client can read it, but not change it.
+        """The result of fn(), JSON, which runs once for a request, also if the handler
+        runs again (2026-07-28), but twice if asked twice at once.  Clients can read it.
         """
         known = self._request.replayed
         if key not in known:
@@ -2159,7 +2159,7 @@ class Listener:
         def serve(connection: Any, *more: object) -> Any:
             connection.settimeout(PATIENCE)
             with suppress(OSError), connection.makefile("rwb", 0) as stream:
-                said = stream.readline(65)
+                said = connection.recv(65)  # at once, or never
                 if compare_digest(said, f"{theirs}\n".encode()):
                     stream.write(f"{ours}\n".encode())
                     connection.settimeout(None)
@@ -2442,8 +2442,8 @@ class Reading:
         self._read_one = read_one       # reads a line and acts on it; False: the end
         self._pool = pool
         self._jobs = jobs               # of the thread in `serve`, which watches
-        self._lock = threading.Lock()   # guards the next two
-        self._turn = 0                  # goes up when another thread is to read
+        self._lock = threading.Lock()   # held when another thread is to read, which
+        self._turn = 0                  # makes this go up
         self._began = 0.0               # when what the reader runs began; 0: nothing
         self._is_watched = False        # is there a job that will look at it?
         self.is_over = threading.Event()
@@ -3456,10 +3456,11 @@ class ClientSession(Connection):
         try:
             request.respond(self.answer(
                 {"method": request.method, "params": request.params}))
-        except BaseException as error:
+        except McpError as error:
             request.fail(error)
-            if not isinstance(error, McpError):
-                log_exception(f"the handler of {request.method} failed", error)
+        except BaseException as error:
+            request.fail(McpError(INTERNAL_ERROR, "Internal error"))
+            log_exception(f"the handler of {request.method} failed", error)
 
     def answer(self, question: Any) -> Json:
         """The result for a question.  McpError: it cannot be answered."""

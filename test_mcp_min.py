@@ -5147,10 +5147,18 @@ class TestFound(unittest.TestCase):
             result = wire.result(x={"name": "a"})
         self.assertEqual(result["content"], [Text("Internal error")])
 
+    def test_what_an_exception_of_our_user_says_is_not_for_a_server(self):
+        def ask_model(messages, params):
+            raise RuntimeError("401 for key sk-1")
+
+        with captured_stderr():
+            error = asked(SAMPLE, {"messages": []}, sampling_handler=ask_model)
+        self.assertEqual(error["message"], "Internal error")
+
     def test_the_end_of_a_pattern_is_not_before_a_newline(self):
-        schema = {"pattern": "^[a-z]+$"}
-        self.assertEqual(validate("abc", schema), [])
-        self.assertEqual(len(validate("abc\n", schema)), 1)
+        for pattern in ("^abc$", "^(abc$|x)", "^x$|^abc$", r"\\$|abc$"):
+            self.assertEqual(validate("abc", {"pattern": pattern}), [])
+            self.assertEqual(len(validate("abc\n", {"pattern": pattern})), 1, pattern)
         self.assertEqual(validate("5$", {"pattern": r"\$$"}), [])
 
     def test_a_ref_to_what_is_no_schema_is_told_at_once(self):

@@ -403,8 +403,8 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #    twice: it is decided when its response is queued, and leaves `incoming` when the
 #    turn of that comes.  Until then its id is taken, and progress goes out; afterwards
 #    none does, and `incoming` is empty when everything was answered.
-# 3. One thread reads at a time, and never waits, but for a handler that it runs itself
-#    (Reading, of a server).  When another one reads on, the request is in `incoming`,
+# 3. One thread reads at a time, and never waits before the end, but for a handler that
+#    it runs itself (Reading).  When another one reads on, the request is in `incoming`,
 #    where a cancellation finds it: handlers end in any order, messages do not.
 # 4. Who waits for a call runs its loop: the reader puts events into the call's queue.
 #    On the reader, a progress handler that makes a call would wait for ever.
@@ -569,6 +569,8 @@ class Connection:
                 raise McpError(INVALID_REQUEST, f"The id {show(request.id)} is in use")
             if type(params) is not dict:
                 raise invalid_params("params must be an object")
+            if self.why_ended:  # looked at afterwards: `end` may have missed it
+                request.cancel()
             self.on_request(request)
         except Exception as error:  # also: no thread can be started
             request.fail(error)
@@ -806,7 +808,7 @@ def start_thread(name: str, run: Job) -> None:
 def fulfil(future: Future[Any], call: Job) -> None:
     """Put the outcome of a call into a Future; if it is cancelled, tell who waits."""
     if future.cancelled() and not future.set_running_or_notify_cancel():
-        return
+        return  # else it stays pending: only then can a running call be cancelled
     try:
         settle = partial(future.set_result, call())
     except Stopped:  # it is for the thread, not of the call
@@ -2044,10 +2046,9 @@ class Context:
     def ping(self, timeout: Seconds = 60) -> None:
         """Ask the client for a sign of life (up to 2025-11-25)."""
         legacy = self._request.connection.legacy
-        ping = {"method": "ping", "params": {}}
         if self._serving.era is not legacy:
             raise unknown_method("ping")
-        legacy.ask(self._waiting, {"": ping}, timeout)
+        legacy.ask(self._waiting, {"": {"method": "ping", "params": {}}}, timeout)
 
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """The contents of a resource of this server."""
@@ -2534,10 +2535,9 @@ class ServerSession(Connection):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:
-        if not self.why_ended and (self._queue or self.incoming):
-            return True
         jobs = self._pool.unfinished - 1 + self._notices.unfinished  # one reads
-        return bool(jobs) or self._writing.locked()
+        is_open = not self.why_ended and (self._queue or self.incoming)
+        return bool(jobs or is_open) or self._writing.locked()
 
     def _run_job(self, seconds: float) -> None:
         with suppress(Empty):
@@ -2596,7 +2596,7 @@ class ServerSession(Connection):
         request.respond(request.era.dress(result))
 
     def _handle(self, handler: Callable[[Serving], Any], request: Serving) -> None:
-        """Run the handler of a request, and respond."""
+        # Run the handler of a request, and respond.
         if request.cancelled:
             return
         error = None
@@ -2617,7 +2617,7 @@ class ServerSession(Connection):
             request.fail(McpError(INTERNAL_ERROR, "Internal error"))
 
     def _fail(self, request: Serving, error: BaseException) -> None:
-        """The response for what a handler raised: the one place for that."""
+        # The response for what a handler raised: the one place for that.
         leaves = leaves_of(error)
         for leaf in leaves:  # of a TaskGroup
             if isinstance(leaf, InputRequired):
@@ -2639,7 +2639,7 @@ class ServerSession(Connection):
 
     def _run(self, function: Function, values: Any, request: Serving,
              is_inner: bool = False) -> Any:
-        """Call a function of the user, on the thread or the loop where it belongs."""
+        # Call a function of the user, on the thread or the loop where it belongs.
         if isinstance(values, list):  # for its first parameters, as many as it has
             names = [part.name for part in function.parts]
             values = dict(zip(names, values))
@@ -2751,7 +2751,7 @@ class ServerSession(Connection):
         return result
 
     def call_named(self, request: Serving) -> Json:
-        """Call the tool, or the prompt, that a request names."""
+        # Call the tool, or the prompt, that a request names.
         kind = METHODS[request.method].capability
         name = require(request.params, "name", str)
         entry = self.server.entries[kind].get(name)
@@ -3262,7 +3262,7 @@ class Client:
             before, self._stream, self._uris = self._stream, stream, uris
             if before:
                 before.cancel()
-        self.session().waiting.submit(partial(self._follow, stream))
+        self.session().callers.submit(partial(self._follow, stream))
 
     # Let message_handler be told of a resource (uri), also if the server ends that.
     subscribe = partialmethod(_subscribe, "resources/subscribe")
@@ -3365,7 +3365,7 @@ class Call:
         work = partial(fulfil, future, self.wait)
         # The server is told at once, or a quick close() would lose it.
         future.add_done_callback(lambda future: self.cancel())
-        if not self._session.waiting.submit(work):
+        if not self._session.callers.submit(work):
             work()  # the client was closed, which has ended the call
         return future
 
@@ -3380,7 +3380,7 @@ class ClientSession(Connection):
         super().__init__(
             pipes.reader, pipes.writer, client.max_message_bytes, client.trace)
         self._client, self._pipes = client, pipes
-        self.waiting = Pool("submit", MAX_REQUESTS)  # threads that wait for a call
+        self.callers = Pool("submit", MAX_REQUESTS)  # threads that wait for a call
         self._answers = Pool("answers", 16)
         self._notices = Pool("notices", 1)  # in order
 
@@ -3401,7 +3401,7 @@ class ClientSession(Connection):
         finally:
             super().end(ConnectionClosed("The client was closed"))
             self._pipes.close(self)
-            for pool in (self.waiting, self._answers, self._notices):
+            for pool in (self.callers, self._answers, self._notices):
                 pool.close()
 
     def end(self, why: Error) -> None:
@@ -3418,7 +3418,7 @@ class ClientSession(Connection):
         self.end(ConnectionClosed("The server closed the connection"))
 
     def hint(self) -> str:
-        said = "\n".join([*self.noise, self._pipes.stderr_tail[-1000:]]).strip()
+        said = "\n".join([*self.noise.copy(), self._pipes.stderr_tail[-1000:]]).strip()
         return f"; it wrote: {said}" if said else ""
 
     def on_refused(self, line: Line, error: McpError, found_id: Any) -> Line:
@@ -3548,10 +3548,11 @@ def relay(path: str) -> int:
         for _ in range(50):  # its application may be about to start
             try:
                 port, ours, theirs = Path(path).expanduser().read_text().split()
-                connection = socket.create_connection(("127.0.0.1", int(port)))
+                connection = socket.create_connection(("127.0.0.1", int(port)), 0.2)
                 connection.sendall(f"{ours}\n".encode())
                 if connection.recv(65, socket.MSG_WAITALL) != f"{theirs}\n".encode():
                     raise ValueError("it does not know the secret")
+                connection.settimeout(None)
                 break
             except (OSError, ValueError) as error:
                 failed = McpError(INTERNAL_ERROR, f"No server at {path}: {error}")
@@ -3641,8 +3642,7 @@ def arguments_of(pairs: Iterable[str], schema: Json) -> Json:
 
 
 def say(*what: Any, file: Any = None) -> None:
-    text = " ".join(map(str, what))
-    print(printable(text).rstrip(), file=file, flush=True)
+    print(printable(" ".join(map(str, what))).rstrip(), file=file, flush=True)
 
 
 def ask_user(message: str, schema: Json, params: Json) -> Json:

@@ -1783,7 +1783,7 @@ class Test7Signatures(unittest.TestCase):
                 self.assertEqual(wire.result(**arguments)["content"], [Text(text)])
 
     def test_what_cannot_be_called_by_name_is_refused(self):
-        for tool in (lambda a, /: 1, lambda *a: 1, lambda **a: 1, 5, len):
+        for tool in (lambda a, /: 1, lambda *a: 1, lambda **a: 1, 5, str.join):
             with self.subTest(tool), self.assertRaises((TypeError, ValueError)):
                 Session(tool)
         with self.assertRaises(ValueError):
@@ -4580,7 +4580,7 @@ class TestListen(unittest.TestCase):
             self.assertRaises(FileNotFoundError, self.door)
 
     def test_without_an_application_each_request_is_answered_with_an_error(self):
-        code = ("import sys, mcp_min; mcp_min.sleep = print\n"
+        code = ("import sys, mcp_min; mcp_min.range = lambda tries: [1]\n"
                 "sys.exit(mcp_min.main(['connect', sys.argv[1]]))")
         messages = [request(1, "initialize"), notify("x"), request("b", "ping")]
         lines = [json.dumps(one).encode() for one in messages]
@@ -4590,7 +4590,10 @@ class TestListen(unittest.TestCase):
         self.listen()
         port, secret, _ = self.path.read_text().split()
         foreign = f"{port} {secret} {'a' * 64}"  # who has the port now knows no secret
-        for content in (None, stale, "nonsense", foreign):
+        mute = socket.create_server(("127.0.0.1", 0))  # or says nothing
+        self.addCleanup(mute.close)
+        silent = f"{mute.getsockname()[1]} a b"
+        for content in (None, stale, "nonsense", foreign, silent):
             self.path.unlink()
             if content:
                 self.path.write_text(content)
@@ -5267,6 +5270,22 @@ class TestFound(unittest.TestCase):
             client.subscribe("a://b")
             message = got.get(timeout=SECONDS)
         self.assertEqual(message.method, "notifications/resources/updated")
+
+    def test_a_request_that_comes_just_at_the_end_does_not_run(self):
+        handlers = Handlers()
+        with Wire(handlers.server) as wire:
+            wire.fence()
+            [session] = handlers.server._sessions
+            take = session._take_request
+
+            def end_and_take(*arguments):
+                session.end(ConnectionClosed("just now"))
+                take(*arguments)
+
+            with mock.patch.object(session, "_take_request", end_and_take):
+                wire.send(call(1, "count"))
+                wire.thread.join(SECONDS)
+        self.assertEqual((handlers.calls, session.incoming), (0, {}))
 
     def test_an_error_that_cannot_be_shown_ends_no_thread(self):
         server = echo_server(max_workers=1, run_handler=lambda job: job())

@@ -1783,7 +1783,7 @@ class Test7Signatures(unittest.TestCase):
                 self.assertEqual(wire.result(**arguments)["content"], [Text(text)])
 
     def test_what_cannot_be_called_by_name_is_refused(self):
-        for tool in (lambda a, /: 1, lambda *a: 1, lambda **a: 1, 5, str.join):
+        for tool in (lambda a, /: 1, lambda *a: 1, lambda **a: 1, 5):
             with self.subTest(tool), self.assertRaises((TypeError, ValueError)):
                 Session(tool)
         with self.assertRaises(ValueError):

@@ -267,6 +267,7 @@ def warn(text: str) -> None:
         if room:
             text = printable(text).encode()[-4000:].decode("utf-8", "ignore")
             sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
 
 
 def log_exception(what: str, error: BaseException) -> None:
@@ -2122,8 +2123,7 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
         raise Stopped(128 + number)
 
     before: dict[int, Any] = {}
-    for descriptor in (0, 1):
-        os.fstat(descriptor)  # is it open?
+    list(map(os.fstat, (0, 1)))  # are they open?
     null = os.open(os.devnull, os.O_RDWR)  # if fd 2 is closed, this is it
     reader = open(os.dup(0), "rb", 0, closefd=False)  # noqa: SIM115
     with open(os.dup(0), "rb", 0) as stdin, open(os.dup(1), "wb", 0) as writer:
@@ -2670,7 +2670,7 @@ class ServerSession(Connection):
                 if request.method == "subscriptions/listen"]
 
     def tell(self, method: str, params: Json) -> None:
-        """The list of a kind has changed, or a resource."""
+        # The list of a kind has changed, or a resource.
         topic = normal_uri(params["uri"]) if params else method
         if topic in self.legacy.topics:
             self.post(notification(method, params))
@@ -3243,7 +3243,7 @@ class Client:
         return with_list("values", as_dict(result.get("completion")), str)
 
     def _subscribe(self, method: str, uri: str = "", **options: Any) -> None:
-        """Without a handshake the stream is replaced by one with, or without, a URI."""
+        # Without a handshake the stream is replaced by one with, or without, a URI.
         if not self.meta:
             self._ask(method, {"uri": uri}, options).wait()
             return
@@ -3501,10 +3501,10 @@ def elicited(answer: Any, names: list[str]) -> Json:
 
 # -- 14. Command line ------------------------------------------------------------------
 
-USAGE = """usage: mcp_min.py [--env KEY=VALUE]… [--timeout SECONDS] COMMAND
-    demo | --version | list SERVER… | connect PATH (of Server.listen)
-    call TOOL [KEY=VALUE… | JSON] -- SERVER…
-    read URI -- SERVER… | prompt NAME [KEY=VALUE…] -- SERVER…
+USAGE = """usage: mcp_min.py [--env KEY=VALUE]... [--timeout SECONDS] COMMAND
+    demo | --version | list SERVER... | connect PATH (of Server.listen)
+    call TOOL [KEY=VALUE... | JSON] -- SERVER...
+    read URI -- SERVER... | prompt NAME [KEY=VALUE...] -- SERVER...
 SERVER: a command, or a file.py.  Exit status: 0, 1 (failed), 2 (usage)."""
 
 

@@ -2737,7 +2737,7 @@ class ServerSession(Connection):
         return {}
 
     def list_page(self, request: Serving) -> Json:
-        """A page of a list; the cursor is the place of its first entry."""
+        # A page of a list; the cursor is the place of its first entry.
         row = METHODS[request.method]
         cursor = require(request.params, "cursor", str, "0")
         if not re.fullmatch("[0-9]{1,9}", cursor):

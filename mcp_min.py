@@ -38,6 +38,7 @@ from itertools import chain, count, islice, repeat
 from queue import Empty, SimpleQueue
 from time import monotonic, sleep, strftime, time
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Union
+from weakref import proxy
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -100,9 +101,8 @@ QUESTIONS = {"elicitation/create": "elicitation", "roots/list": "roots",
 ALIASES = {name: f"notifications/{name}" for name in (
     "initialized", "cancelled", "progress", "message", "resources/updated",
     "tools/list_changed", "prompts/list_changed", "resources/list_changed")}
-ALIASES["$/cancelRequest"] = ALIASES["cancelled"]
-ALIASES["$/progress"] = ALIASES["progress"]
-ALIASES["logging/message"] = ALIASES["message"]
+ALIASES |= {"$/cancelRequest": ALIASES["cancelled"],
+            "$/progress": ALIASES["progress"], "logging/message": ALIASES["message"]}
 MISSING: Any = ...  # no value
 OBJECT = {"type": "object"}
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert",
@@ -118,7 +118,7 @@ RESOURCE_NOT_FOUND = -32002      # a URI that nobody serves (modern: INVALID_PAR
 MISSING_CAPABILITY = -32021      # modern: the client does not declare what is asked
 UNSUPPORTED_VERSION = -32022     # modern: a revision that we do not speak
 
-# Limits.  The peer started us, or we started it: so they are few.
+# Limits.  The peer started us, we started it, or it knows our secret: they are few.
 MAX_MESSAGE_BYTES = 16 << 20     # of a line
 MAX_DEPTH = 200                  # of arrays and objects in each other
 MAX_REQUESTS = 1000              # of the peer, in flight
@@ -608,6 +608,7 @@ class Incoming:
         self.connection, self.id = connection, request_id
         self.method, self.params, self.batch = method, params, batch
         self.put = batch.collect if batch else connection.post  # for handlers: write
+        self.say = connection.write  # for handlers on the event loop of all: post
         self.cancelled = False
         self._decided = threading.Lock()  # taken once: it is answered, or cancelled
         self._hooks: set[Job] = set()     # called by `cancel`; see `on_cancel`
@@ -665,7 +666,7 @@ class Incoming:
 
     def notify(self, method: str, params: Json) -> None:
         """Say something about it, unless it was answered by then."""
-        self.connection.write(notification(method, params), self.is_open)
+        self.say(notification(method, params), self.is_open)
 
     def report_progress(self, params: Json) -> None:
         """Report progress if it has increased, and the request is open."""
@@ -677,7 +678,7 @@ class Incoming:
 
         if progress > self._progress:  # a TypeError comes here, in no other thread
             line = notification("notifications/progress", params)
-            self.connection.write(line, has_advanced)
+            self.say(line, has_advanced)
 
 
 class Batch:
@@ -698,10 +699,8 @@ class Batch:
             if self._missing or not self._responses:
                 return
         lines = b",".join(line for line, _ in self._responses)
-        self._connection.post(b"[" + lines + b"]", self._leave)
-
-    def _leave(self) -> bool:
-        return all(on_turn() for _, on_turn in self._responses)
+        self._connection.post(b"[" + lines + b"]", lambda: all(
+            [on_turn() for _, on_turn in self._responses]))
 
 
 class Outgoing:
@@ -1368,8 +1367,7 @@ PLAIN_HINTS: dict[Any, Shape] = {
     str: STRING, bool: Shape({"type": "boolean"}, bool), Any: ANY, object: ANY,
     int: Shape({"type": "integer"}, int), float: Shape({"type": "number"}, float),
     type(None): Shape({"type": "null"}, ANY.make)}
-# What a list of JSON becomes, for a class or the abstract base of one.
-ARRAYS: dict[Any, Any] = {
+ARRAYS: dict[Any, Any] = {  # what becomes of a list, for a class or an abstract base
     list: list, tuple: tuple, set: set, frozenset: frozenset, abc.Sequence: list,
     abc.MutableSequence: list, abc.Iterable: list, abc.Collection: list, abc.Set: set,
     abc.MutableSet: set}
@@ -1760,7 +1758,8 @@ class Modern:
     not_found, lacks_capability = INVALID_PARAMS, MISSING_CAPABILITY
 
     def __init__(self, request: Serving) -> None:
-        meta, params, self._request = request.meta, request.params, request
+        # A proxy, because a request in a cycle would be kept for long.
+        meta, params, self._request = request.meta, request.params, proxy(request)
         self.date = require(meta, f"{META}protocolVersion", str)
         if self.date not in MODERN:
             raise McpError(UNSUPPORTED_VERSION, f"Unsupported revision {self.date}",
@@ -2098,9 +2097,8 @@ class AsyncContext(Context):
 # -- 10. stdin and stdout, or a port ---------------------------------------------------
 # A stray print or a child that writes to fd 1 would spoil the wire, and one that reads
 # fd 0 would eat it: so a server reads and writes private duplicates, unbuffered, as a
-# thread inside sys.stdin at exit aborts the interpreter.  Inside an application it
-# listens at a loopback port; that and a secret, which comes first (a web page does not
-# know it), are in a file that only the user can read; the host starts `connect`.
+# thread inside sys.stdin at exit aborts the interpreter.  In an application it listens
+# at a loopback port; that, and a secret of each side, are in a file of the user alone.
 
 def is_file(stream: Any) -> bool:
     """Does its end mean that all was asked, rather than that nobody listens?"""
@@ -2643,7 +2641,9 @@ class ServerSession(Connection):
         if isinstance(values, list):  # for its first parameters, as many as it has
             names = [part.name for part in function.parts]
             values = dict(zip(names, values))
-        kind = AsyncContext if function.is_async else Context
+        kind: Any = Context
+        if function.is_async:
+            kind, request.say = AsyncContext, self.post
         context = kind(request) if function.context_names else None
         try:
             call = function.bind(values, context)
@@ -2679,7 +2679,7 @@ class ServerSession(Connection):
                 self.post(notification(method, stream.tagged(params)), stream.is_open)
 
     def open_stream(self, request: Serving) -> None:
-        """Open a stream; it has no response before its end."""
+        # Open a stream; it has no response before its end.
         wanted = require(request.params, "notifications", dict)
         agreed: Json = {}
         topics = set()
@@ -2705,7 +2705,7 @@ class ServerSession(Connection):
     def initialize(self, request: Serving) -> Json:
         if request.batch:
             raise McpError(INVALID_REQUEST, "initialize cannot be in an array")
-        self.legacy.initialize(request.params)
+        self.legacy.initialize(request.params)  # nobody waits for `initialized`
         self.has_batches = self.legacy.date in WITH_BATCHES
         return fields(
             protocol_version=self.legacy.date, capabilities=self.server.capabilities,
@@ -3016,7 +3016,7 @@ class Client:
         self.protocol_version = ""
 
     def _declared(self, more: Json) -> Json:
-        """The capabilities: each is declared exactly when its handler is given."""
+        # The capabilities: each is declared exactly when its handler is given.
         found: Json = {}
         if self.roots is not None:
             found["roots"] = {"listChanged": True}
@@ -3105,7 +3105,7 @@ class Client:
         self._pipes.is_silent = False
 
     def _probe(self) -> None:
-        """Try `server/discover`, else shake hands."""
+        # Try `server/discover`, else shake hands.
         try:
             return self._discover(timeout=PROBE_SECONDS)
         except (RequestTimeout, McpError) as error:

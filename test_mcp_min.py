@@ -14,6 +14,7 @@ import datetime
 import decimal
 import enum
 import functools
+import gc
 import importlib.util
 import io
 import itertools
@@ -5151,11 +5152,9 @@ class TestFound(unittest.TestCase):
         self.assertEqual(result["content"], [Text("Internal error")])
 
     def test_what_an_exception_of_our_user_says_is_not_for_a_server(self):
-        def ask_model(messages, params):
-            raise RuntimeError("401 for key sk-1")
-
         with captured_stderr():
-            error = asked(SAMPLE, {"messages": []}, sampling_handler=ask_model)
+            error = asked(SAMPLE, {"messages": []}, sampling_handler=lambda *args:
+                          raising(RuntimeError("401 for key sk-1"))())
         self.assertEqual(error["message"], "Internal error")
 
     def test_the_end_of_a_pattern_is_not_before_a_newline(self):
@@ -5286,6 +5285,15 @@ class TestFound(unittest.TestCase):
                 wire.send(call(1, "count"))
                 wire.thread.join(SECONDS)
         self.assertEqual((handlers.calls, session.incoming), (0, {}))
+
+    def test_a_request_is_in_no_cycle(self):
+        gc.disable()
+        self.addCleanup(gc.enable)
+        with Client(modern_server(), mode="modern") as client:
+            before = len(gc.get_objects())
+            for _ in range(500):
+                client.ping()
+            self.assertLess(len(gc.get_objects()) - before, 500)
 
     def test_an_error_that_cannot_be_shown_ends_no_thread(self):
         server = echo_server(max_workers=1, run_handler=lambda job: job())

@@ -700,7 +700,7 @@ class Batch:
                 return
         lines = b",".join(line for line, _ in self._responses)
         self._connection.post(b"[" + lines + b"]", lambda: all(
-            [on_turn() for _, on_turn in self._responses]))
+            on_turn() for _, on_turn in self._responses))
 
 
 class Outgoing:

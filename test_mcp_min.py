@@ -4279,8 +4279,7 @@ class Test13Negotiation(unittest.TestCase):
                              "cacheScope": "private"}}
 
     def test_a_modern_server_is_not_shaken_hands_with(self):
-        client, got = self.connect(
-            lambda message: self.DISCOVERED, log_handler=print)
+        client, got = self.connect(lambda message: self.DISCOVERED, log_handler=print)
         client.connect()
         self.assertEqual(client.protocol_version, "2026-07-28")
         self.assertEqual([message["method"] for message in got], ["server/discover"])

@@ -749,7 +749,7 @@ class Outgoing:
                     if isinstance(event, dict):
                         return event
                     if isinstance(event, BaseException):
-                        raise event
+                        raise event.with_traceback(None)  # many may raise it
                     if on_progress:
                         on_progress(*event)
                     last = monotonic()
@@ -822,8 +822,7 @@ def fulfil(future: Future[Any], call: Job) -> None:
 class Trace:
     """Shows each line: the time, "->" if it is ours; with a response method and ms."""
 
-    def __init__(self, target: Any) -> None:
-        # target: a function of a text, "stderr", or a file (0600) that is appended to
+    def __init__(self, target: Any) -> None:  # a function, "stderr", or a file (0600)
         self._begun: dict[Any, tuple[str, float]] = {}  # requests, by asker and id
         self._show = (lambda text: warn(text[:4000])) if target == "stderr" else target
         if not callable(self._show):
@@ -1054,7 +1053,8 @@ def problems_in(node: Any, value: Any, steps: Iterator[bool]) -> Iterator[Proble
                 choices = to_json(argument)[:1000]
                 yield Problem((), f"must be one of {choices}, got {show(value)}")
         elif keyword == "pattern":  # its $ would also fit before a newline
-            strict = re.sub(r"(?<!\\)((?:\\\\)*)\$(?=[)|]|$)", r"\1\\Z", argument)
+            strict = re.sub(r"(\\.|\[\^?]?(?:\\.|[^]\\])*])|\$",
+                            lambda found: found[1] or r"\Z", argument)
             if isinstance(value, str) and not re.search(strict, value):
                 yield Problem((), f"must match {argument}, got {show(value)}")
         elif keyword == "propertyNames" and isinstance(value, dict):
@@ -1481,7 +1481,7 @@ def made(name: str, make: Handler, value: Any) -> Any:
         return make(value) if make else value
     except BadValue as error:
         problems = error.problems
-    except (ValueError, LookupError, ArithmeticError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
         problems = [Problem((), text_of(error))]
     raise BadValue([problem.below(name) for problem in problems])
 
@@ -2101,7 +2101,7 @@ class AsyncContext(Context):
 # at a loopback port; that, and a secret of each side, are in a file of the user alone.
 
 def is_file(stream: Any) -> bool:
-    """Does its end mean that all was asked, rather than that nobody listens?"""
+    # Does its end mean that all was asked, rather than that nobody listens?
     with suppress(AttributeError, OSError, ValueError):
         return os.path.isfile(stream.fileno())
     return hasattr(stream, "getvalue")  # a BytesIO
@@ -2507,7 +2507,6 @@ class ServerSession(Connection):
 
     @contextmanager
     def lifespan(self) -> Iterator[Any]:
-        """Enter what the server's `lifespan` gives; if it is async, on the loop."""
         manager: Any = self.server.lifespan(self.server)
         if not hasattr(manager, "__aenter__"):
             with manager as value:
@@ -2906,9 +2905,7 @@ class Process(Pipes):
                 os.killpg(self._popen.pid, number)
 
 
-class MemoryPipe(SimpleQueue[bytes]):
-    """A stream between two threads."""
-
+class MemoryPipe(SimpleQueue[bytes]):  # a stream between two threads
     def read(self, size: int) -> bytes:
         return self.get()
 
@@ -3334,12 +3331,14 @@ class Call:
             self.cancel()
 
     def wait(self) -> Any:
-        for attempt in range(MAX_ROUNDS):
+        for attempt in count():
             left = self._end - monotonic()
             result = self.outgoing.wait(self._timeout, left, self._on_progress)
             kind = result.get("resultType") or "complete"
             if kind == "complete":
                 return self._read(result)
+            if attempt == MAX_ROUNDS:
+                raise McpError(INTERNAL_ERROR, f"Over {MAX_ROUNDS} questions")
             questions, state = result.get("inputRequests"), result.get("requestState")
             is_known = kind == "input_required" and isinstance(questions or {}, dict)
             if not is_known or not (questions or state):
@@ -3353,7 +3352,6 @@ class Call:
             if self._is_cancelled:
                 raise Cancelled
             self._send(more)
-        raise McpError(INTERNAL_ERROR, f"{self._method}: over {MAX_ROUNDS} questions")
 
     def cancel(self) -> None:
         self._is_cancelled = True
@@ -3426,9 +3424,9 @@ class ClientSession(Connection):
         self.noise.append(show(line[:200].decode("utf-8", "replace")))
         if b'"method"' in line[:200]:
             return b""  # a request or notification: its id is none of ours
-        is_lost = isinstance(error, Oversized)
+        found = own_id(id_at_head(line) if found_id is None else found_id)
         for number, outgoing in self.outgoing.copy().items():
-            if number == own_id(found_id) or (is_lost and found_id is None):
+            if number == found or (found is None and isinstance(error, Oversized)):
                 text = f"Malformed response: {error.message}"
                 outgoing.end(McpError(error.code, text))
         return b""
@@ -3597,7 +3595,7 @@ def show_offers(client: Client) -> None:
 
 def use_server(command: str, words: list[str], options: Json) -> None:
     """Do what a command says, and show what comes."""
-    if command not in ("list", "call", "read", "prompt") or words[:1] == ["--help"]:
+    if command not in ("list", "call", "read", "prompt"):
         raise ValueError(f"{command}: write it as above")
     at = -1 if command == "list" else words.index("--", 1)
     server = words[at + 1:]
@@ -3658,7 +3656,7 @@ def ask_user(message: str, schema: Json, params: Json) -> Json:
 
 
 def demo() -> None:
-    """A session with a handshake and one without, in this process."""
+    # A session with a handshake and one without, in this process.
     server = Server("demo", "1.0")
 
     @server.tool

@@ -1162,6 +1162,7 @@ UNREADABLE = [
     {"properties": {"a": typed("string", required=True)}},
     {"contains": {}, "minContains": "1"}, {"contains": {}, "maxContains": [1]},
     # Not supported.
+    {"$ref": "#/x/A", "x": {"A": {}}}, {"$ref": "#/components/A", "components": {}},
     {"$ref": "#/nowhere"}, {"$ref": "#nowhere"}, {"$ref": "https://example.com/schema"},
     {"$ref": "other.json#/a"}, {"$id": "https://x/y", "$ref": "https://x/y#"},
     {"$dynamicRef": "#a"}, {"$recursiveRef": "#"},
@@ -5156,11 +5157,6 @@ class TestFound(unittest.TestCase):
             self.assertEqual(len(validate("abc\n", {"pattern": pattern})), 1, pattern)
         self.assertEqual(validate("5$", {"pattern": r"\$$"}), [])
 
-    def test_a_ref_to_what_is_no_schema_is_told_at_once(self):
-        for schema in ({"$ref": "#/x/A", "x": {"A": {"const": 1}}},
-                       {"$ref": "#/components/schemas/A", "components": {}}):
-            self.assertRaises(SchemaError, validate, 1, schema)
-
     def test_a_state_is_for_all_params_of_a_method_of_ones_own(self):
         server = modern_server()
 
@@ -5178,38 +5174,24 @@ class TestFound(unittest.TestCase):
         self.assertEqual((got["sold"], got["price"]), (True, 10))
 
     def test_the_only_thread_is_let_go_when_the_client_hangs_up(self):
-        for tool in ("ask", "wait"):
-            handlers = Handlers(threaded=False)
-
-            @handlers.server.tool
-            def ask(ctx: Context) -> None:
-                try:
-                    ctx.list_roots()
-                finally:
-                    handlers.ended.set()
-
-            with self.subTest(tool), Wire(handlers.server, roots={}) as wire:
-                with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0.02):
-                    wire.send(call(1, tool))
-                    if tool == "ask":
-                        wire.expect({"method": "roots/list"})  # it is never answered
-                    else:
-                        handlers.await_start()
-                    wire.input.close()
-                    handlers.ended.wait()
-                    wire.thread.join(SECONDS)
-                self.assertFalse(wire.thread.is_alive())
+        handlers = Handlers(threaded=False)
+        with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0.02), Wire(
+                handlers.server) as wire:
+            wire.send(call(1, "wait"))
+            handlers.await_start()
+            wire.input.close()
+            handlers.ended.wait()
+            wire.thread.join(SECONDS)
+        self.assertFalse(wire.thread.is_alive())
 
     def test_who_handles_a_notification_sees_that_the_client_has_hung_up(self):
         server, seen = Server("s"), gate()
 
         @server.method("notifications/go")
         def go(params, ctx: Context):
-            try:
-                while True:
-                    ctx.wait(0.01)
-            finally:
-                seen.set()
+            while not ctx.cancelled:
+                time.sleep(0.001)
+            seen.set()
 
         with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0.02), Wire(server) as wire:
             wire.send(notify("notifications/go"))
@@ -5263,12 +5245,8 @@ class TestFound(unittest.TestCase):
             wire.fence()
             [session] = handlers.server._sessions
             take = session._take_request
-
-            def end_and_take(*arguments):
-                session.end(ConnectionClosed("just now"))
-                take(*arguments)
-
-            with mock.patch.object(session, "_take_request", end_and_take):
+            with mock.patch.object(session, "_take_request", lambda *arguments: (
+                    session.end(ConnectionClosed("just now")), take(*arguments))):
                 wire.send(call(1, "count"))
                 wire.thread.join(SECONDS)
         self.assertEqual((handlers.calls, session.incoming), (0, {}))
@@ -5283,6 +5261,26 @@ class TestFound(unittest.TestCase):
         with Client(server, mode="modern", elicitation_handler=lambda *_: "a") as user:
             self.assertEqual(user.call_tool("ask", {"times": 16}).data, ["a"] * 16)
             self.assertRaisesRegex(McpError, "16", user.call_tool, "ask", {"times": 17})
+
+    def test_who_does_not_read_holds_up_no_async_handler_of_others(self):
+        server, began = Server("s"), gate()
+
+        @server.tool
+        async def speak(ctx: AsyncContext) -> None:
+            began.set()
+            await ctx.info("x")
+
+        deaf = Wire(server)
+        deaf.output = Fragile()
+        with deaf, Wire(server) as other:
+            deaf.fence()
+            deaf.output.room.clear()
+            deaf.send(call(1, "speak"))
+            began.wait()
+            other.send(call(1, "speak"))
+            other.expect({"method": "notifications/message"})
+            other.expect({"id": 1, "result": {}})
+            deaf.output.room.set()
 
     def test_a_request_is_in_no_cycle(self):
         gc.disable()

@@ -3548,7 +3548,7 @@ def relay(path: str) -> int:
                 port, ours, theirs = Path(path).expanduser().read_text().split()
                 connection = socket.create_connection(("127.0.0.1", int(port)), 0.2)
                 connection.sendall(f"{ours}\n".encode())
-                if connection.recv(65, socket.MSG_WAITALL) != f"{theirs}\n".encode():
+                if connection.recv(65) != f"{theirs}\n".encode():
                     raise ValueError("it does not know the secret")
                 connection.settimeout(None)
                 break

@@ -1,8 +1,7 @@
 """Tests of mcp_min: `python3 test_mcp_min.py`, standard library only.
 
-A Wire is a server's client as raw lines.  In a transcript, a line that begins with `>`
-is sent, one with `<` must come next.  What is expected may lack members that came, and
-"..." stands for anything.  That nothing is sent is shown by a fence: a `ping` whose
+A Wire is a server's client as raw lines.  What is expected may lack members that came,
+and "..." stands for anything.  That nothing is sent is shown by a fence: a `ping` whose
 response must be the next line.
 """
 from __future__ import annotations
@@ -177,18 +176,6 @@ class Wire:
         self.fences += 1
         self.send(request(f"fence {self.fences}", "ping"))
         self.expect({"id": f"fence {self.fences}", "result": {}})
-
-    def play(self, script):
-        """A transcript: `> line` is sent as it is, `< json` must come, `fence`."""
-        for row in filter(None, map(str.strip, script.splitlines())):
-            if row == "fence":
-                self.fence()
-            elif row[0] == ">":
-                self.send(row[1:].strip().encode())
-            elif row[0] == "<":
-                self.expect(json.loads(row[1:]))
-            else:
-                raise ValueError(row)
 
 
 @contextlib.contextmanager

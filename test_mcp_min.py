@@ -6,7 +6,9 @@ response must be the next line.
 """
 from __future__ import annotations
 
+import ast
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -14,7 +16,6 @@ import decimal
 import enum
 import functools
 import gc
-import importlib.util
 import io
 import itertools
 import json
@@ -93,7 +94,6 @@ class Pipe:
     """One direction of an in-memory pair: bytes in, chunks out; b"" is the end."""
 
     def __init__(self):
-        import queue
         self.chunks = queue.SimpleQueue()
 
     def read(self, size=-1):
@@ -2952,8 +2952,6 @@ class Test12Process(unittest.TestCase):
 
     @posix
     def test_no_process_is_left_whatever_it_ignores(self):
-        import select
-
         self.addCleanup(setattr, mcp_min, "PATIENCE", mcp_min.PATIENCE)
         mcp_min.PATIENCE = 0.05
         for what, code in [
@@ -3002,9 +3000,7 @@ print("alive", client.exit_code)
 
     @unittest.skipUnless(os.path.isdir("/proc/self/fd"), "it looks into /proc")
     def test_twenty_clients_in_a_row_leave_no_thread_no_descriptor_and_no_warning(self):
-        import gc
         import warnings
-
         server = ["sed", "-un", r's/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,'
                   r'"result":{"protocolVersion":"2025-11-25"}}/p']  # it starts fast
         gc.collect()
@@ -3239,12 +3235,10 @@ class Test13Messages(unittest.TestCase):
                 self.assertEqual(fake.client.request(method), {"to": method})
 
     def test_each_of_many_threads_gets_its_own_results(self):
-        from concurrent.futures import ThreadPoolExecutor
-
         server, texts = Server("echo"), [str(number) for number in range(1000)]
         server.add_tool(lambda text: text, name="t", input_schema={"type": "object"})
-        with Client(server) as client, ThreadPoolExecutor(20) as pool:
-            found = pool.map(lambda x: client.call_tool("t", {"text": x}).text, texts)
+        with Client(server) as c, concurrent.futures.ThreadPoolExecutor(20) as pool:
+            found = pool.map(lambda x: c.call_tool("t", {"text": x}).text, texts)
             self.assertEqual(list(found), texts)
 
 
@@ -3289,12 +3283,11 @@ class Test13Methods(unittest.TestCase):
         self.assertLess(len(heard), 2000)
 
     def test_who_waits_for_a_cancelled_future_is_told(self):
-        from concurrent.futures import CancelledError, wait
         with Scripted(lambda m: []) as fake:
             future = fake.client.submit("x")
             future.cancel()
-            self.assertEqual(wait([future], timeout=SECONDS).done, {future})
-            self.assertRaises(CancelledError, future.result)
+            self.assertEqual(concurrent.futures.wait([future], SECONDS).done, {future})
+            self.assertRaises(concurrent.futures.CancelledError, future.result)
 
     def test_what_timed_out_before_its_turn_is_neither_sent_nor_cancelled(self):
         has_room = threading.Event()
@@ -3610,7 +3603,7 @@ async def ask(ctx: Context):
 ''' + BOTH_SERVERS
 
 
-@unittest.skipUnless(importlib.util.find_spec("mcp"), "it needs the package mcp")
+@unittest.skipUnless(find_spec("mcp"), "it needs the package mcp")
 class TestInterop(unittest.TestCase):
     """With version 1 or 2 of the official SDK."""
 
@@ -5402,7 +5395,6 @@ class TestHouse(unittest.TestCase):
     source = Path(mcp_min.__file__).read_text(encoding="utf-8")
 
     def test_only_the_standard_library_is_imported(self):
-        import ast
         known = getattr(sys, "stdlib_module_names", None)
         if known is None:
             self.skipTest("Python 3.9 has no list of its modules")
@@ -5417,7 +5409,6 @@ class TestHouse(unittest.TestCase):
 
     def test_a_section_names_only_what_stands_above_it(self):
         """Functions, classes and constants; annotations apart."""
-        import ast
         starts = [number for number, line in enumerate(self.source.splitlines(), 1)
                   if line.startswith("# -- ")]
         tree = ast.parse(self.source)

@@ -2960,6 +2960,10 @@ class Test12Process(unittest.TestCase):
             ("SIGTERM", "signal.signal(signal.SIGTERM, signal.SIG_IGN); shake_hands()\n"
                         "time.sleep(99)"),
             ("its child", "os.fork() or time.sleep(99); shake_hands(); request()"),
+            ("who has none of its pipes", "import subprocess\n"
+                "subprocess.Popen(['sleep', '99'], stdin=-3, stdout=-3, stderr=-3,\n"
+                "                 pass_fds=[held.fileno()])\n"
+                "shake_hands(); sys.stdin.read(); os._exit(0)"),
         ]:
             with self.subTest(what), tempfile.TemporaryDirectory() as folder:
                 fifo = os.path.join(folder, "held by each process")
@@ -5070,27 +5074,6 @@ class TestFound(unittest.TestCase):
                 pass
         self.addCleanup(os.close, reader.fileno())
         self.assertNotIn(reader.fileno(), [made[0][0] for made in dup2.call_args_list])
-
-    @posix
-    def test_what_is_left_of_the_group_ends_though_it_holds_nothing(self):
-        code = ("shake_hands()\nimport subprocess\n"
-                "null = subprocess.DEVNULL\n"
-                "left = subprocess.Popen(['sleep', '60'], stdin=null, stdout=null,\n"
-                "                        stderr=null)\n"
-                "say(f'pid {left.pid}')\nsys.stdin.read(); os._exit(0)")
-        with Legacy(child(code), stderr=None) as client:
-            eventually(lambda: "pid " in client.stderr_tail)
-            pid = int(client.stderr_tail.split("pid ")[1])
-
-        def has_ended():
-            try:
-                state = Path(f"/proc/{pid}/stat").read_text().split(") ")[1]
-            except OSError:
-                return True
-            return state[0] == "Z"
-
-        if os.path.isdir("/proc"):
-            eventually(has_ended)
 
     def test_a_stream_that_ends_at_once_is_told_and_leaves_no_thread(self):
         heard = queue.SimpleQueue()

@@ -2951,9 +2951,8 @@ class Test12Process(unittest.TestCase):
                 self.assertTrue(end or "one" not in stream.getvalue())
 
     @posix
+    @mock.patch.object(mcp_min, "PATIENCE", 0.05)
     def test_no_process_is_left_whatever_it_ignores(self):
-        self.addCleanup(setattr, mcp_min, "PATIENCE", mcp_min.PATIENCE)
-        mcp_min.PATIENCE = 0.05
         for what, code in [
             ("the client's revision", "answer('{}'); request()"),
             ("the end of input", "shake_hands(); time.sleep(99)"),
@@ -2977,9 +2976,8 @@ class Test12Process(unittest.TestCase):
                 self.assertEqual(select.select([end], [], [], SECONDS)[0], [end])
                 self.assertEqual(os.read(end, 1), b"")
 
+    @mock.patch.object(mcp_min, "PATIENCE", 0.05)
     def test_a_server_that_stops_reading_holds_up_neither_calls_nor_close(self):
-        self.addCleanup(setattr, mcp_min, "PATIENCE", mcp_min.PATIENCE)
-        mcp_min.PATIENCE = 0.05
         with Legacy(child("shake_hands(); time.sleep(99)"), stderr=None) as client:
             for params in ({"text": "x" * 10_000_000}, {}):
                 self.assertRaises(

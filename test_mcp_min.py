@@ -2683,19 +2683,14 @@ class Test11Server(ServerCase):
                     wire.ask(call(3, "long"))
 
     def test_nothing_is_written_after_the_end(self):
-        class Narrow(Pipe):
-            def write(self, data):
-                sizes.append(len(data))
-                has_room.wait(SECONDS)
-                return 1
-
-        sizes, has_room, reader = [], threading.Event(), Pipe()
+        reader, writer = Pipe(), Fragile(size=1)
+        writer.room.clear()
         reader.write(json.dumps(initialize()).encode() + b"\n")
         reader.close()
         with no_thread_left(), mock.patch.object(mcp_min, "DRAIN_SECONDS", 0):
-            Server("s").serve(reader, Narrow())
-            has_room.set()
-        self.assertLessEqual(len(sizes), 1)
+            Server("s").serve(reader, writer)
+            writer.room.set()
+        self.assertLessEqual(writer.chunks.qsize(), 1)
 
     def test_a_resource_is_read_by_a_handler_on_the_only_thread(self):
         def read(ctx: Context) -> str:

@@ -4970,15 +4970,11 @@ class TestFound(unittest.TestCase):
             self.assertTrue(wire.result(x="[" * 3000 + "]" * 3000)["isError"])
 
     def test_a_context_may_be_optional(self):
-        def default(ctx: Context = None) -> str:
-            return str(ctx.request_id)
-
-        def optional(ctx: Optional[Context]) -> str:
-            return str(ctx.request_id)
-
-        for tool in (default, optional):
-            with Session(tool) as wire:
-                self.assertEqual(wire.ask(call(7, "t0")), text(7, "7"))
+        for hint, *default in [(Context, None), (Optional[Context],)]:
+            tool, received = taking(hint, *default)
+            with self.subTest(hint), Session(tool) as wire:
+                wire.ask(call(7, "t0"))
+                self.assertEqual(received[0].request_id, 7)
 
     def test_blocks_may_be_anywhere_in_a_return_hint(self):
         block = Text("x")

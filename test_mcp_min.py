@@ -4225,111 +4225,71 @@ class Test8Modern(unittest.TestCase):
             wire.fence()
 
 
+DISCOVERED = {"result": {"resultType": "complete", "supportedVersions": ["2026-07-28"],
+                         "capabilities": {"tools": {}}, "ttlMs": 0,
+                         "cacheScope": "private"}}
+
+
+def in_turn(*answers, **options):
+    """A Scripted that answers with these members, then only the last; None: silence."""
+    turns = itertools.chain(answers, itertools.repeat(answers[-1]))
+
+    def answer(m):
+        members = next(turns)
+        return [{"jsonrpc": "2.0", "id": m["id"], **members}] if members else []
+
+    return Scripted(answer, mode="auto", **options)
+
+
 class Test13Negotiation(unittest.TestCase):
     """How a client finds out what a server speaks, and what it does then."""
 
-    def connect(self, answers, **options):
-        """A client of a scripted server; what the server got, by method."""
-        input, output = Pipe(), Pipe()
-        got = []
-
-        def serve():
-            rest = b""
-            while True:
-                try:
-                    chunk = input.read()
-                except Exception:
-                    return
-                if not chunk:
-                    return output.close()
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    message = json.loads(line)
-                    got.append(message)
-                    answer = answers(message)
-                    if answer is not None and "id" in message:
-                        output.write(json.dumps(
-                            {"jsonrpc": "2.0", "id": message["id"], **answer}).encode()
-                            + b"\n")
-
-        threading.Thread(target=serve, daemon=True).start()
-        client = Client((output, input), **options)
-        self.addCleanup(client.close)
-        return client, got
-
-    HANDSHAKE = {"result": {"protocolVersion": "2025-06-18", "capabilities": {},
-                            "serverInfo": {"name": "old"}}}
-    DISCOVERED = {"result": {"resultType": "complete",
-                             "supportedVersions": ["2026-07-28"],
-                             "capabilities": {"tools": {}}, "ttlMs": 0,
-                             "cacheScope": "private"}}
-
     def test_a_modern_server_is_not_shaken_hands_with(self):
-        client, got = self.connect(lambda message: self.DISCOVERED, log_handler=print)
-        client.connect()
-        self.assertEqual(client.protocol_version, "2026-07-28")
-        self.assertEqual([message["method"] for message in got], ["server/discover"])
-        client.ping()  # the SDK's servers have log messages that they do not declare
-        self.assertEqual(got[1]["params"]["_meta"][f"{mcp_min.META}logLevel"], "info")
+        with in_turn(DISCOVERED, log_handler=print) as fake:
+            self.assertEqual(fake.client.protocol_version, "2026-07-28")
+            # The SDK's servers have log messages that they do not declare.
+            fake.client.ping()
+            self.assertEqual(fake.received.qsize(), 2)
+            _, ping = (fake.next("server/discover") for _ in range(2))
+            self.assertEqual(ping["params"]["_meta"][f"{META}logLevel"], "info")
 
-    def test_any_other_error_leads_to_a_handshake(self):
-        for code in (-32601, -32602, -32600, 0, -32000):
-            with self.subTest(code):
-                client, got = self.connect(lambda message: self.HANDSHAKE if message[
-                    "method"] == "initialize" else {"error": {
-                        "code": code, "message": ""}})
-                client.connect()
-                self.assertEqual(client.protocol_version, "2025-06-18")
-                self.assertEqual(got[1]["params"]["_meta"].keys(), {"progressToken"})
+    def test_any_other_answer_leads_to_a_handshake(self):
+        errors = [{"error": {"code": code, "message": ""}}
+                  for code in (-32601, -32602, -32600, 0, -32000)]
+        results = [{"result": result} for result in (
+            {}, {"supportedVersions": 5}, {"supportedVersions": [LATEST]})]
+        for answer in errors + results:
+            with self.subTest(answer), in_turn(answer) as fake:
+                self.assertEqual(fake.client.protocol_version, LATEST)
+                fake.next("server/discover")
+                meta = fake.next("initialize")["params"]["_meta"]
+                self.assertEqual(meta.keys(), {"progressToken"})
 
-    def test_an_answer_that_is_no_discovery_leads_to_a_handshake(self):
-        for result in ({}, {"supportedVersions": 5}, {"supportedVersions": [LATEST]}):
-            client, got = self.connect(lambda message: self.HANDSHAKE if message[
-                "method"] == "initialize" else {"result": result})
-            client.connect()
-            self.assertEqual(client.protocol_version, "2025-06-18")
-
+    @mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01)
     def test_silence_leads_to_a_handshake(self):
-        with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01):
-            client, got = self.connect(lambda message: self.HANDSHAKE if message[
-                "method"] == "initialize" else None)
-            client.connect()
-        self.assertEqual([message["method"] for message in got][:2],
-                         ["server/discover", "initialize"])
+        with in_turn(None) as fake:
+            fake.next("server/discover")
+            fake.next("initialize")
 
+    @mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01)
     def test_a_late_discovery_and_a_refused_handshake_mean_modern(self):
-        seen = []
-
-        def answers(message):
-            seen.append(message["method"])
-            if message["method"] == "initialize":
-                return {"error": {"code": 0, "message": "duplicate"}}
-            return self.DISCOVERED if seen.count("server/discover") > 1 else None
-
-        with mock.patch.object(mcp_min, "PROBE_SECONDS", 0.01):
-            client, _ = self.connect(answers)
-            client.connect()
-        self.assertEqual(client.protocol_version, "2026-07-28")
+        with in_turn(None, DISCOVERED, initialize=lambda m: [
+                refused(0, m["id"])]) as fake:
+            self.assertEqual(fake.client.protocol_version, "2026-07-28")
 
     def test_a_version_in_common_is_tried_again_and_none_is_an_error(self):
-        def refuse(supported):
+        def refusing(supported):
             return {"error": {"code": -32022, "message": "", "data": {
                 "supported": supported, "requested": "2026-07-28"}}}
 
-        seen = []
-
-        def once(message):
-            seen.append(message["method"])
-            return self.DISCOVERED if len(seen) > 1 else refuse(["2026-07-28"])
-
-        client, _ = self.connect(once)
-        client.connect()
-        self.assertEqual(seen, ["server/discover"] * 2)
+        twice = ["server/discover"] * 2
+        with in_turn(refusing(["2026-07-28"]), DISCOVERED) as fake:
+            self.assertEqual(fake.client.protocol_version, "2026-07-28")
+        self.assertEqual([m["method"] for m in fake.sent()], twice)
         for supported in (["2099-01-01"], 5, None):
-            client, got = self.connect(lambda message: refuse(supported))
-            with self.assertRaises(McpError):
-                client.connect()
-            self.assertEqual([m["method"] for m in got], ["server/discover"] * 2)
+            fake = in_turn(refusing(supported))
+            self.assertRaises(McpError, fake.client.connect)
+            self.assertEqual([m["method"] for m in fake.sent()], twice)
 
     def test_a_process_that_dies_of_the_probe_is_started_again(self):
         program = (
@@ -4372,23 +4332,13 @@ class Test13Negotiation(unittest.TestCase):
             self.assertEqual(server.ran.count("once"), 1)
 
     def test_a_state_is_echoed_and_only_if_there_was_one(self):
-        rounds = []
-
-        def answers(message):
-            if message["method"] != "tools/call":
-                return self.DISCOVERED
-            rounds.append(message)
-            if len(rounds) == 1:
-                return {"result": {"resultType": "input_required", "inputRequests": {
-                    "a": {"method": "roots/list"}}}}
-            if len(rounds) == 2:
-                return {"result": {"resultType": "input_required",
-                                   "requestState": " é"}}
-            return {"result": {"content": None}}
-
-        client, _ = self.connect(answers, roots=["file:///a"])
-        client.connect()
-        self.assertEqual(client.call_tool("t").content, [])
+        asks = {"resultType": "input_required", "inputRequests": {
+            "a": {"method": "roots/list"}}}
+        waits = {"resultType": "input_required", "requestState": " é"}
+        results = [{"result": result} for result in (asks, waits, {"content": None})]
+        with in_turn(DISCOVERED, *results, roots=["file:///a"]) as fake:
+            self.assertEqual(fake.client.call_tool("t").content, [])
+        _, *rounds = fake.sent()
         first, second, third = (message["params"] for message in rounds)
         self.assertEqual(second["inputResponses"], {"a": {"roots": [
             {"uri": "file:///a"}]}})
@@ -4403,12 +4353,10 @@ class Test13Negotiation(unittest.TestCase):
                    {"resultType": "input_required", "inputRequests": {
                        "a": {"method": "roots/list"}}}]
         for result in results:
-            client, got = self.connect(lambda message: self.DISCOVERED if message[
-                "method"] != "tools/call" else {"result": result}, roots=[])
-            client.connect()
-            with self.subTest(result), self.assertRaises(McpError):
-                client.call_tool("t")
-            self.assertLess(len(got), 20)
+            with self.subTest(result), in_turn(
+                    DISCOVERED, {"result": result}, roots=[]) as fake:
+                self.assertRaises(McpError, fake.client.call_tool, "t")
+            self.assertLess(len(fake.sent()), 20)
 
     def test_a_call_cancelled_while_the_user_is_asked_is_not_sent_again(self):
         server, asked, answer = modern_server(), gate(), gate()
@@ -5061,19 +5009,9 @@ class TestFound(unittest.TestCase):
         self.assertNotIn(reader.fileno(), [made[0][0] for made in dup2.call_args_list])
 
     def test_a_stream_that_ends_at_once_is_told_and_leaves_no_thread(self):
-        heard = queue.SimpleQueue()
-
-        def answers(message):
-            if message["method"] == "subscriptions/listen":
-                return {"result": {"resultType": "complete"}}
-            return Test13Negotiation.DISCOVERED
-
-        with no_thread_left():
-            client, _ = Test13Negotiation.connect(
-                self, answers, mode="modern", message_handler=heard.put)
-            client.connect()
+        heard, ended = queue.SimpleQueue(), {"result": {"resultType": "complete"}}
+        with no_thread_left(), in_turn(DISCOVERED, ended, message_handler=heard.put):
             self.assertEqual(heard.get(timeout=SECONDS).method, "subscriptions/listen")
-            client.close()
 
     def test_what_a_partial_gives_is_not_overridden_by_a_model(self):
         def query(q, user):

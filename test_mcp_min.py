@@ -4348,15 +4348,16 @@ class Test13Negotiation(unittest.TestCase):
         self.assertEqual(len({message["id"] for message in rounds}), 3)
 
     def test_a_malformed_or_endless_question_is_an_error(self):
-        results = [{"resultType": "input_required"}, {"resultType": "strange"},
-                   {"resultType": "input_required", "inputRequests": {"a": 5}},
-                   {"resultType": "input_required", "inputRequests": {
-                       "a": {"method": "roots/list"}}}]
-        for result in results:
+        for kind, questions, calls in [
+                ("strange", {}, 1), ("input_required", None, 1),
+                ("input_required", [1], 1), ("input_required", {"a": 5}, 1),
+                ("input_required", {"a": {"method": "roots/list"}}, 17)]:
+            result = {"resultType": kind, "inputRequests": questions}
             with self.subTest(result), in_turn(
                     DISCOVERED, {"result": result}, roots=[]) as fake:
                 self.assertRaises(McpError, fake.client.call_tool, "t")
-            self.assertLess(len(fake.sent()), 20)
+            self.assertEqual([m["method"] for m in fake.sent()], [
+                "server/discover", *["tools/call"] * calls])
 
     def test_a_call_cancelled_while_the_user_is_asked_is_not_sent_again(self):
         server, asked, answer = modern_server(), gate(), gate()
@@ -4976,12 +4977,6 @@ class TestFound(unittest.TestCase):
         with self.of_slow_user(modern_server(), "modern", 20) as client:
             self.assertRaises(RequestTimeout, client.call_tool, "book", {"day": "1"},
                               max_timeout=30)
-
-    def test_malformed_questions_are_not_asked_again_and_again(self):
-        malformed = {"resultType": "input_required", "inputRequests": [1]}
-        with Scripted(lambda m: [ok(m, **malformed)]) as fake:
-            self.assertRaises(McpError, fake.client.call_tool, "t")
-        self.assertEqual([m["method"] for m in fake.sent()], ["tools/call"])
 
     def test_what_a_server_writes_at_its_end_does_not_make_us_kill_it(self):
         code = ("shake_hands()\nwhile sys.stdin.readline(): pass\n"

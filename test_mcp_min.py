@@ -3798,16 +3798,13 @@ class Test14Commands(unittest.TestCase):
 
     @unittest.skipIf(os.name == "nt", "there are other errors of pipes")
     def test_a_reader_that_has_enough_is_no_error(self):
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "server.py").write_text(COMMANDED, encoding="utf-8")
-            words = ["call", "long", "--", "server.py"]
-            command = [*COMMAND, *words]
-            with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE) as process:
-                self.assertEqual(process.stdout.readline(), b"line\n")
-                process.stdout.close()
-                self.assertEqual(process.stderr.read(), b"")
-            self.assertEqual(process.returncode, 0)
+        command = [*COMMAND, "call", "long", "--", sys.executable, "-c", COMMANDED]
+        with subprocess.Popen(command, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE) as process:
+            self.assertEqual(process.stdout.readline(), b"line\n")
+            process.stdout.close()
+            self.assertEqual(process.stderr.read(), b"")
+        self.assertEqual(process.returncode, 0)
 
     def test_a_server_that_says_nonsense_is_no_traceback(self):
         odd = {"name": "odd", "inputSchema": {"properties": {"x": {"type": [{}]}},
@@ -3881,14 +3878,10 @@ class Test14Commands(unittest.TestCase):
         ours, theirs = os.openpty()
         self.addCleanup(os.close, ours)
         self.addCleanup(os.close, theirs)
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        Path(folder.name, "server.py").write_text(code, encoding="utf-8")
+        command = [*COMMAND, "call", "ask", "--", sys.executable, "-c", code]
         shown = b""
-        with subprocess.Popen(
-                [*COMMAND, "call", "ask", "--", "server.py"],
-                cwd=folder.name, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
-                ) as process:
+        with subprocess.Popen(command, stdin=theirs, stderr=theirs,
+                              stdout=subprocess.PIPE) as process:
             self.addCleanup(process.kill)  # before the rest, if a test fails
             for text, typed_then in dialogue:
                 while text.encode() not in shown:

@@ -729,20 +729,19 @@ class Outgoing:
             line = notification("notifications/cancelled", params)
             self.connection.post(line, lambda: self.is_sent)
 
-    def wait(self, timeout: Seconds, max_timeout: Seconds = None,
+    def wait(self, timeout: Seconds, end: float = float("inf"),
              on_progress: Handler = None) -> Json:
-        """The result; the calling thread runs on_progress.
+        """The result, until `end` at most; the calling thread runs on_progress.
 
         Whatever is raised here (an error, a timeout, Ctrl-C) ends the request.
         """
         start = last = monotonic()
-        idle, limit = (threading.TIMEOUT_MAX if seconds is None else seconds
-                       for seconds in (timeout, max_timeout))
+        idle = threading.TIMEOUT_MAX if timeout is None else timeout
         try:
             while True:
                 if self.connection.is_asked():  # the peer waits for our user
                     last = monotonic()
-                left = min(start + limit, last + idle) - monotonic()
+                left = min(end, last + idle) - monotonic()
                 # A second at most: on Windows, Ctrl-C does not end a wait before.
                 with suppress(Empty):
                     event = self.events.get(timeout=min(max(0.0, left), 1.0))
@@ -3332,8 +3331,7 @@ class Call:
 
     def wait(self) -> Any:
         for attempt in count():
-            left = self._end - monotonic()
-            result = self.outgoing.wait(self._timeout, left, self._on_progress)
+            result = self.outgoing.wait(self._timeout, self._end, self._on_progress)
             kind = result.get("resultType") or "complete"
             if kind == "complete":
                 return self._read(result)

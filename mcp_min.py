@@ -2940,10 +2940,8 @@ def open_target(
         raise ValueError("stdio alone: pass a command, or an entry of an mcp.json")
     if hasattr(target[0], "read"):
         return Pipes(*target)
-    variables = dict(os.environ)
-    if not inherit_env:
-        variables = {name: value for name, value in os.environ.items()
-                     if name in SAFE_VARIABLES and value[:2] != "()"}  # Shellshock
+    variables = {name: value for name, value in os.environ.items() if inherit_env or (
+        name in SAFE_VARIABLES and value[:2] != "()")}  # Shellshock
     for name, value in {**as_dict(entry.get("env")), **(env or {})}.items():
         if value is not None:
             variables[name.upper() if os.name == "nt" else name] = json_text(value)

@@ -3460,7 +3460,7 @@ class ClientSession(Connection):
         """The result for a question.  McpError: it cannot be answered."""
         client = self._client
         method = require(as_dict(question), "method", str)
-        params = require(question, "params", dict, {})
+        params = Wire(require(question, "params", dict, {}))
         is_url = params.get("mode") == "url"
         if method == "roots/list" and client.roots is not None:
             return {"roots": client.roots}
@@ -3472,12 +3472,11 @@ class ClientSession(Connection):
             return {"model": "unknown", **answer}
         if method == "elicitation/create" and is_url and client.url_handler:
             url = require(params, "url", str)
-            agrees = client.url_handler(params.get("message"), url, Wire(params))
+            agrees = client.url_handler(params.message, url, params)
             return {"action": "accept" if agrees else "decline"}
         if method == "elicitation/create" and not is_url and client.elicitation_handler:
             schema = require(params, "requestedSchema", dict)
-            answer = client.elicitation_handler(
-                params.get("message"), schema, Wire(params))
+            answer = client.elicitation_handler(params.message, schema, params)
             return elicited(answer, list(as_dict(schema.get("properties"))))
         raise unknown_method(method)
 

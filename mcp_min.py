@@ -2283,12 +2283,11 @@ class Prompt(Entry):
 
     def __init__(self, fn: Any, **options: Any) -> None:
         super().__init__(fn, **options)
-        self.definition["arguments"] = arguments = []
-        for part in self.parts:
-            schema = self.schema["properties"][part.name]
-            arguments.append(fields(
-                name=part.name, required=part.is_required,
-                description=schema.get("description")))
+        properties = self.schema["properties"]
+        self.definition["arguments"] = [
+            fields(name=part.name, required=part.is_required,
+                   description=properties[part.name].get("description"))
+            for part in self.parts]
 
     def result(self, value: Any) -> Json:
         description = self.definition.get("description")

@@ -3061,7 +3061,6 @@ class Client:
         self._pipes = self._open()
         self._session = ClientSession(self, self._pipes)
         start_thread("reader", self._session.read)
-        self.session()  # `close` may have missed it
 
     def session(self) -> ClientSession:
         if self._is_closed or self._session is None:

@@ -3594,8 +3594,8 @@ def use_server(command: str, words: list[str], options: Json) -> None:
     server = words[at + 1:]
     if sys.stdin.isatty() and sys.stderr.isatty():  # somebody is there
         tell = partial(say, file=sys.stderr)
-        options.update(progress_handler=tell, log_handler=tell, log_level="info")
-        options["elicitation_handler"] = ask_user
+        options.update(progress_handler=tell, log_handler=tell, log_level="info",
+                       elicitation_handler=ask_user)
     with Client(server[0] if len(server) == 1 else server, **options) as client:
         if command == "list":
             return show_offers(client)

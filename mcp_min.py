@@ -3511,8 +3511,8 @@ def main(words: list[Any]) -> int:
                 options["timeout"] = float(value)
         command, *words = words
         if command == "connect":
-            return relay(*words)
-        if command == "--version":
+            relay(*words)
+        elif command == "--version":
             say(__version__)
         elif command == "demo":
             demo()
@@ -3531,8 +3531,8 @@ def main(words: list[Any]) -> int:
     return 0
 
 
-def relay(path: str) -> int:
-    """Connect stdin and stdout with the server that listens at a path; exit status."""
+def relay(path: str) -> None:
+    """Connect stdin and stdout with the server that listens at a path."""
     import socket
     from pathlib import Path
     with stdio_server() as (reader, writer):
@@ -3553,7 +3553,7 @@ def relay(path: str) -> int:
             session.on_request = partial(Incoming.fail, error=failed)  # type: ignore
             with closing(session):
                 session.serve()
-            return 1
+            raise failed
 
         def send_all() -> None:
             with suppress(OSError):
@@ -3566,7 +3566,6 @@ def relay(path: str) -> int:
             with suppress(AttributeError, OSError):  # Windows
                 os.set_blocking(writer.fileno(), True)  # somebody may have changed that
             writer.write(chunk)
-    return 0
 
 
 def show_offers(client: Client) -> None:

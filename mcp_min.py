@@ -2452,10 +2452,7 @@ class Reading:
             return
         turn, self._began = self._turn, monotonic()
         self._look_soon()
-        try:
-            handler()
-        except BaseException as error:  # which must not end the turns
-            log_exception("a request could not be handled", error)
+        handler()
         with self._lock:
             if turn == self._turn:  # else it is another's
                 self._began = 0.0
@@ -2606,10 +2603,9 @@ class ServerSession(Connection):
             if result is not None:
                 self._respond(request, result)
             return
-        try:
+        with suppress(BaseException):  # its own methods may fail
             self._fail(request, error)
-        finally:  # its own methods may fail; no effect if it was answered
-            request.fail(McpError(INTERNAL_ERROR, "Internal error"))
+        request.fail(McpError(INTERNAL_ERROR, "Internal error"))  # else: no effect
 
     def _fail(self, request: Serving, error: BaseException) -> None:
         # The response for what a handler raised: the one place for that.

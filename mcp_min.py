@@ -32,7 +32,7 @@ import types
 import typing
 from collections import abc, deque
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial, partialmethod
 from itertools import chain, count, islice, repeat
 from queue import Empty, SimpleQueue
@@ -1863,6 +1863,15 @@ class EventLoop:
                 cls.loop.run_forever()
 
 
+def entered(manager: Any, stack: ExitStack) -> Any:
+    """What a context manager gives, perhaps an async one; the stack leaves it."""
+    if not hasattr(manager, "__aenter__"):
+        return stack.enter_context(manager)
+    value = EventLoop.run(manager.__aenter__())
+    stack.callback(lambda: EventLoop.run(manager.__aexit__(None, None, None)))
+    return value
+
+
 class Done:
     """What a method returns that is done: an `async def` handler may await it."""
 
@@ -2322,8 +2331,7 @@ class Server:
         self.page_size, self.max_workers = page_size, max_workers
         self.max_message_bytes, self.trace = max_message_bytes, trace
         self.threaded, self.run_handler = threaded, run_handler
-        # Not nullcontext: that is an async one, too, and would start the loop.
-        self.lifespan = lifespan or (lambda server: suppress())  # noqa: B022
+        self.lifespan = lifespan
         self.capabilities: Json = plain({"logging": {}, **(capabilities or {})})
         # What is registered, by its name or its URI in normal form.
         self.entries: dict[str, dict[str, Any]] = {kind: {} for kind in LIST_CHANGED}
@@ -2418,11 +2426,12 @@ class Server:
         """Serve the client at two binary streams, which stay open; blocks."""
         session = ServerSession(self, reader, writer)
         self._sessions.add(session)
-        try:
-            with session.lifespan() as session.lifespan_context, closing(session):
-                session.serve()
-        finally:
-            self._sessions.discard(session)
+        with ExitStack() as stack:
+            stack.callback(self._sessions.discard, session)
+            if self.lifespan:
+                session.lifespan_context = entered(self.lifespan(self), stack)
+            stack.callback(session.close)
+            session.serve()
 
 
 class Reading:
@@ -2499,19 +2508,6 @@ class ServerSession(Connection):
         self._pool = Pool("worker", server.max_workers + 1)  # one of them reads
         self._reading = Reading(self.read_one, self._pool, self._jobs)
         self._notices = Pool("notices", 1)  # handlers of notifications, in order
-
-    @contextmanager
-    def lifespan(self) -> Iterator[Any]:
-        manager: Any = self.server.lifespan(self.server)
-        if not hasattr(manager, "__aenter__"):
-            with manager as value:
-                yield value
-            return
-        value = EventLoop.run(manager.__aenter__())
-        try:
-            yield value
-        finally:
-            EventLoop.run(manager.__aexit__(None, None, None))
 
     def serve(self) -> None:
         """Serve until the client hangs up, and what is in flight has finished."""

@@ -259,15 +259,14 @@ def printable(text: str) -> str:
 
 def warn(text: str) -> None:
     """Show a text on stderr, or drop it: a full pipe must hold up nobody."""
-    room: Any = True
     with suppress(Exception):  # Windows; a stream may have no descriptor
         import select
-        room = select.select([], [sys.stderr], [], 0)[1]
+        if not select.select([], [sys.stderr], [], 0)[1]:
+            return
     with suppress(Exception):  # there is none, or it is closed, or a user's own
-        if room:
-            text = printable(text).encode()[-4000:].decode("utf-8", "ignore")
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+        text = printable(text).encode()[-4000:].decode("utf-8", "ignore")
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def log_exception(what: str, error: BaseException) -> None:

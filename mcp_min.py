@@ -660,7 +660,7 @@ class Incoming:
     def wait(self, seconds: float) -> None:
         woken = threading.Event()
         self.on_cancel(woken.set)
-        woken.wait(min(max(0.0, seconds), threading.TIMEOUT_MAX))
+        woken.wait(min(seconds, threading.TIMEOUT_MAX))
         self.forget(woken.set)
 
     def notify(self, method: str, params: Json) -> None:

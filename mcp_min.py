@@ -1360,11 +1360,10 @@ class Field:
 
 
 ANY = Shape({}, lambda value: value)
-STRING = Shape({"type": "string"}, str)
+STRING = Shape(PLAIN[str], str)
 PLAIN_HINTS: dict[Any, Shape] = {
-    str: STRING, bool: Shape({"type": "boolean"}, bool), Any: ANY, object: ANY,
-    int: Shape({"type": "integer"}, int), float: Shape({"type": "number"}, float),
-    type(None): Shape({"type": "null"}, ANY.make)}
+    **{kind: Shape(PLAIN[kind], kind) for kind in (bool, int, float)}, str: STRING,
+    type(None): Shape(PLAIN[type(None)], ANY.make), Any: ANY, object: ANY}
 ARRAYS: dict[Any, Any] = {  # what becomes of a list, for a class or an abstract base
     list: list, tuple: tuple, set: set, frozenset: frozenset, abc.Sequence: list,
     abc.MutableSequence: list, abc.Iterable: list, abc.Collection: list, abc.Set: set,

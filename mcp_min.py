@@ -1175,8 +1175,9 @@ def wired(value: Any) -> Any:
 
 def fields(**given: Any) -> Json:
     """Fields in the spelling of the protocol, without those that are None."""
-    if not given.keys() <= FIELDS.keys():
-        raise TypeError(f"the protocol has no field {given.keys() - FIELDS.keys()}")
+    unknown = given.keys() - FIELDS
+    if unknown:
+        raise TypeError(f"the protocol has no field {unknown}")
     return {FIELDS[key]: plain(part) for key, part in given.items() if part is not None}
 
 

@@ -1519,8 +1519,7 @@ def part_of(parameter: Any, hints: Json) -> Part:
     if default is parameter.empty:
         default = MISSING
     elif isinstance(default, Field):
-        described_hint = (hint, default)
-        hint, default = typing.Annotated[described_hint], default.default
+        hint, default = typing.Annotated[hint, default], default.default
     return Part(parameter.name, hint, default, default is MISSING)
 
 

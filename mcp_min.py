@@ -561,13 +561,13 @@ class Connection:
             self.post(refusal)
 
     def _take_request(self, message: Json, batch: Batch | None) -> None:
-        params = {} if message.get("params") is None else message["params"]
+        params = message.get("params")
         request = self.request_class(
-            self, valid_id(message["id"]), message["method"], params, batch)
+            self, valid_id(message["id"]), message["method"], as_dict(params), batch)
         try:
             if self.incoming.setdefault(request.id, request) is not request:
                 raise McpError(INVALID_REQUEST, f"The id {show(request.id)} is in use")
-            if type(params) is not dict:
+            if params not in (None, request.params):
                 raise invalid_params("params must be an object")
             if self.why_ended:  # looked at afterwards: `end` may have missed it
                 request.cancel()
@@ -602,7 +602,7 @@ class Connection:
 class Incoming:
     """A request of the peer; with the id None a notification, or what a task awaits."""
 
-    def __init__(self, connection: Any, request_id: Any, method: str, params: Any,
+    def __init__(self, connection: Any, request_id: Any, method: str, params: Json,
                  batch: Batch | None = None) -> None:
         self.connection, self.id = connection, request_id
         self.method, self.params, self.batch = method, params, batch
@@ -1688,7 +1688,7 @@ class Serving(Incoming):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.era: Legacy | Modern = self.connection.legacy
-        self.meta = as_dict(as_dict(self.params).get("_meta"))
+        self.meta = as_dict(self.params.get("_meta"))
         self.token = valid_id(self.meta.get("progressToken"))
         # Known when a handler runs again: what `once` gave, by its key; answers, by
         # the digests of their questions.

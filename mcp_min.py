@@ -1369,7 +1369,6 @@ ARRAYS: dict[Any, Any] = {  # what becomes of a list, for a class or an abstract
     list: list, tuple: tuple, set: set, frozenset: frozenset, abc.Sequence: list,
     abc.MutableSequence: list, abc.Iterable: list, abc.Collection: list, abc.Set: set,
     abc.MutableSet: set}
-OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
 UNIONS = (Union, getattr(types, "UnionType", Union))
 
 
@@ -1397,7 +1396,7 @@ def read_hint(hint: Any, is_output: bool = False, allows_none: bool = True) -> S
         return array_shape(tuple, union_shape(items), *items)
     if kind in ARRAYS:
         return array_shape(ARRAYS[kind], *map(read, arguments[:1]))
-    if kind in OBJECTS:
+    if kind in (dict, abc.Mapping, abc.MutableMapping):
         return dict_shape(*map(read, arguments))
     if isinstance(kind, type):
         return class_shape(kind, is_output)

@@ -1156,7 +1156,7 @@ class Wire(dict[str, Any]):
         value = self.get(key)
         if value is None and name not in FIELDS:
             raise AttributeError(f"the protocol has no field {name!r}")
-        if key not in OPAQUE and type(value) in (dict, list):
+        if value is not None and key not in OPAQUE:
             value = self[key] = wired(value)
         return value
 

@@ -620,9 +620,10 @@ class Incoming:
         """Answer with an error; one that is no McpError is shown as internal."""
         if not isinstance(error, McpError):
             error = McpError(INTERNAL_ERROR, text_of(error))
-        self._answer("error", error.to_json())
+        self.respond("error", error.to_json())
 
-    def _answer(self, kind: str, outcome: Json) -> None:
+    def respond(self, kind: str, outcome: Json) -> None:
+        """Answer with a "result" or an "error", unless it was decided."""
         try:
             line = encode({"jsonrpc": "2.0", "id": self.id, kind: outcome})
         except (TypeError, ValueError, RecursionError, MemoryError) as error:
@@ -630,9 +631,6 @@ class Incoming:
             return self.fail(McpError(INTERNAL_ERROR, text))
         if self.id is not None and self._decided.acquire(blocking=False):
             self.put(line, self._leave)
-
-    def respond(self, result: Json) -> None:
-        self._answer("result", result)
 
     def _leave(self) -> bool:
         if self.is_open():  # not with the id of another that is open
@@ -2578,7 +2576,7 @@ class ServerSession(Connection):
             self._reading.run(job)
 
     def _respond(self, request: Serving, result: Json) -> None:
-        request.respond(request.era.dress(result))
+        request.respond("result", request.era.dress(result))
 
     def _handle(self, handler: Callable[[Serving], Any], request: Serving) -> None:
         # Run the handler of a request, and respond.
@@ -3429,14 +3427,14 @@ class ClientSession(Connection):
 
     def on_request(self, request: Incoming) -> None:
         if request.method == "ping":
-            request.respond({})
+            request.respond("result", {})
         else:
             self._answers.submit(partial(self._respond, request))
 
     def _respond(self, request: Incoming) -> None:
         try:
-            request.respond(self.answer(
-                {"method": request.method, "params": request.params}))
+            question = {"method": request.method, "params": request.params}
+            request.respond("result", self.answer(question))
         except McpError as error:
             request.fail(error)
         except BaseException as error:

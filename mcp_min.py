@@ -661,10 +661,6 @@ class Incoming:
         woken.wait(min(seconds, threading.TIMEOUT_MAX))
         self.forget(woken.set)
 
-    def notify(self, method: str, params: Json) -> None:
-        """Say something about it, unless it was answered by then."""
-        self.say(notification(method, params), self.is_open)
-
     def report_progress(self, params: Json) -> None:
         """Report progress if it has increased, and the request is open."""
         progress: float = params["progress"]
@@ -1920,7 +1916,8 @@ class Context:
 
     def notify(self, method: str, params: Json | None = None) -> Any:
         """Send a notification, unless the request was answered."""
-        self._request.notify(method, params or {})
+        request = self._request
+        request.say(notification(method, params or {}), request.is_open)
         return Done()
 
     def report_progress(self, progress: float, total: float | None = None,

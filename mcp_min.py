@@ -655,12 +655,6 @@ class Incoming:
     def forget(self, hook: Job) -> None:
         self._hooks.discard(hook)
 
-    def wait(self, seconds: float) -> None:
-        woken = threading.Event()
-        self.on_cancel(woken.set)
-        woken.wait(min(seconds, threading.TIMEOUT_MAX))
-        self.forget(woken.set)
-
     def report_progress(self, params: Json) -> None:
         """Report progress if it has increased, and the request is open."""
         progress: float = params["progress"]
@@ -1911,7 +1905,10 @@ class Context:
 
     def wait(self, seconds: float) -> None:
         """Sleep, but only until the request is cancelled."""
-        self._waiting.wait(seconds)
+        woken = threading.Event()
+        self._waiting.on_cancel(woken.set)
+        woken.wait(min(seconds, threading.TIMEOUT_MAX))
+        self._waiting.forget(woken.set)
         self.check_cancelled()
 
     def notify(self, method: str, params: Json | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 Copy it into your project: it needs Python 3.9 and nothing else:
 
-    from mcp_min import Client, Server
+    from mcp_min import Server
     server = Server("weather", version="1.2.0")
     @server.tool
     def forecast(city: str, days: int = 3) -> str:
@@ -11,12 +11,15 @@ Copy it into your project: it needs Python 3.9 and nothing else:
 
     server.run()
 
-    with Client(["python3", "weather.py"]) as client:  # in another program
+and in another program, which starts that one:
+
+    from mcp_min import Client
+    with Client(["python3", "weather.py"]) as client:
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
-It speaks the revisions 2024-11-05 to 2026-07-28; `mcp_min.py demo` shows a session.
-Sections 1 to 7 are for both ends, 8 to 11 the server, 12 and 13 the client, 14 the
-command line; each names only what stands above it.  Licence: MIT, at the end.
+It speaks the revisions 2024-11-05 to 2026-07-28.  Sections 1 to 4 and 6 are for both
+ends, 5 and 7 to 11 for the server, 12 and 13 the client, 14 the command line.  To learn
+MCP, run `mcp_min.py demo`, then read 1, 3, 4, 8, 9, 11, 13.  MIT licence, at the end.
 """
 from __future__ import annotations
 
@@ -55,6 +58,7 @@ Line = bytes               # a message without its newline
 Job = Callable[[], object]
 OnTurn = Callable[[], bool]  # called once, when the turn of a line comes: see section 4
 Handler = Optional[Callable[..., Any]]  # a function of the user
+Decorator = Callable[[Any], Any]
 Seconds = Optional[float]  # None: for ever
 
 
@@ -65,14 +69,14 @@ LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
 BOTH = LEGACY + MODERN
 WITH_BATCHES = ["2024-11-05", "2025-03-26"]  # an array gets an array of responses
-TELLS_MODEL = ["2025-11-25", "2026-07-28"]  # of bad arguments of a tool, in a result
+TELLS_MODEL = ["2025-11-25", "2026-07-28"]  # what is wrong with arguments of a tool
 
 
 class Method(NamedTuple):  # a request that a client may send
     handler: str           # a method of ServerSession
     capability: str = ""   # what a server with this method declares; "a.b": b of a
     list_key: str = ""     # of the list in its result, which comes in pages
-    revisions: list[str] = BOTH
+    revisions: list[str] = BOTH  # if not: it runs on the thread that reads
 
 
 METHODS = {
@@ -92,12 +96,10 @@ METHODS = {
     "prompts/get": Method("call_named", "prompts"),
     "completion/complete": Method("complete", "completions"),
 }
-CACHEABLE = [*filter(re.compile("list$|read$|discover").search, METHODS)]
+CACHEABLE = [name for name in METHODS if name.endswith(("list", "read", "discover"))]
 LIST_CHANGED = {kind: f"notifications/{kind}/list_changed"
                 for kind in ("tools", "prompts", "resources")}
-QUESTIONS = {"elicitation/create": "elicitation", "roots/list": "roots",
-             "sampling/createMessage": "sampling"}  # and the client's capability
-# Other spellings of notifications, as they were seen; they are understood, never sent.
+# Notifications, by other spellings that were seen: they are understood, never sent.
 ALIASES = {name: f"notifications/{name}" for name in (
     "initialized", "cancelled", "progress", "message", "resources/updated",
     "tools/list_changed", "prompts/list_changed", "resources/list_changed")}
@@ -105,8 +107,17 @@ ALIASES |= {"$/cancelRequest": ALIASES["cancelled"],
             "$/progress": ALIASES["progress"], "logging/message": ALIASES["message"]}
 MISSING: Any = ...  # no value
 OBJECT = {"type": "object"}
-LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert",
-          "emergency"]
+QUESTIONS: Json = {  # requests of a server: the client's capability, what is an answer
+    "elicitation/create": ("elicitation", {
+        **OBJECT, "required": ["action"], "properties": {
+            "action": {"enum": ["accept", "decline", "cancel"]}}}),
+    "sampling/createMessage": ("sampling", {
+        **OBJECT, "required": ["content"], "properties": {
+            "content": {"type": ["object", "array"], "items": OBJECT}}}),
+    "roots/list": ("roots", {
+        **OBJECT, "required": ["roots"], "properties": {"roots": {
+            "type": ["array", "null"], "items": {**OBJECT, "required": ["uri"]}}}})}
+LEVELS = re.findall(r"\w+", "debug info notice warning error critical alert emergency")
 META = "io.modelcontextprotocol/"  # begins the keys of the protocol in `_meta`
 
 PARSE_ERROR = -32700             # a line is no JSON, too long, or too deep
@@ -121,12 +132,14 @@ UNSUPPORTED_VERSION = -32022     # modern: a revision that we do not speak
 # Limits.  The peer started us, we started it, or it knows our secret: they are few.
 MAX_MESSAGE_BYTES = 16 << 20     # of a line
 MAX_DEPTH = 200                  # of arrays and objects in each other
-MAX_REQUESTS = 1000              # of the peer, in flight
+MAX_REQUESTS = 1000              # of a client in flight, own notifications included
 MAX_COMPLETIONS = 100            # values, by the specification
 MAX_PROBLEMS = 20                # of one value
+MAX_REPAIRS = 1000               # of one value
 MAX_ROUNDS = 16                  # of questions to one call
 MAX_PAGES = 1000                 # of a list
 MAX_STATE_AGE = 900              # seconds from a modern question to its answer
+HAND_OVER_SECONDS = 0.002        # for a handler on the thread that reads
 DRAIN_SECONDS = 1.5              # for what is in flight at the end of input
 PROBE_SECONDS = 5.0              # a server that says nothing to the probe is legacy
 PATIENCE = 2.0                   # seconds, for each step of ending a process
@@ -156,9 +169,6 @@ class Error(Exception):
 
 class McpError(Error):
     """A JSON-RPC error (code, message, data): handlers raise it, calls receive it."""
-
-    code, message = INTERNAL_ERROR, "Internal error"  # if a class forgets `super()`
-    data: Any = None
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
@@ -258,10 +268,10 @@ def printable(text: str) -> str:
 
 
 def warn(text: str) -> None:
-    """Show a text on stderr, or drop it: a full pipe must hold up nobody."""
+    """Show a text on stderr, or drop it: a full pipe holds up nobody for long."""
     with suppress(Exception):  # Windows; a stream may have no descriptor
         import select
-        if not select.select([], [sys.stderr], [], 0)[1]:
+        if not select.select([], [sys.stderr], [], 1.0)[1]:
             return
     with suppress(Exception):  # there is none, or it is closed, or a user's own
         text = printable(text).encode()[-4000:].decode("utf-8", "ignore")
@@ -279,7 +289,7 @@ def log_exception(what: str, error: BaseException) -> None:
 
 # -- 3. Messages -----------------------------------------------------------------------
 
-to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def read_float(text: str) -> float:
@@ -289,12 +299,12 @@ def read_float(text: str) -> float:
     return value
 
 
-read_json = json.JSONDecoder(parse_constant=read_float, parse_float=read_float).decode
+loads = json.JSONDecoder(parse_constant=read_float, parse_float=read_float).decode
 
 
 def encode(message: Any) -> Line:
     """ASCII: nothing can spoil it.  TypeError, ValueError, RecursionError: no JSON."""
-    return to_json(message).encode()
+    return dumps(message).encode()
 
 
 def decode(line: Line, limit: int) -> Any:
@@ -304,13 +314,14 @@ def decode(line: Line, limit: int) -> Any:
     # The parser recurses: a deep line would overflow a small stack.
     if line.count(b"[") + line.count(b"{") > MAX_DEPTH:
         depth = 0
-        bare = re.sub(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', b"", line, flags=re.DOTALL)
-        for bracket in re.findall(rb"[][{}]", bare):  # now outside of strings
+        bare = line.replace(rb"\\", b"").replace(rb'\"', b"")
+        bare = re.sub(rb'"[^"]*"?', b"", bare)  # what is outside of strings
+        for bracket in re.findall(rb"[][{}]", bare):
             depth += 1 if bracket in b"[{" else -1
             if depth > MAX_DEPTH:
                 raise Oversized(PARSE_ERROR, f"It is over {MAX_DEPTH} levels deep")
     try:
-        return read_json(line.decode().lstrip("\ufeff"))  # a byte order mark
+        return loads(line.decode().lstrip("\ufeff"))  # a byte order mark
     except (ValueError, MemoryError) as error:
         raise McpError(PARSE_ERROR, f"The line is no JSON: {error}") from None
 
@@ -395,14 +406,15 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #
 # 1. Who ends a request acts, once.  A request of ours ends by `outgoing.pop`: response,
 #    timeout, cancellation and the end race for the entry.  A request of the peer ends
-#    by its one-shot lock `_decided`, for which answer and cancellation race.
+#    by its one-shot lock `decided`, for which answer and cancellation race.
 # 2. All lines go through one queue.  When its turn comes, under `_writing`, a line's
 #    `on_turn` says if it is still wanted; it may act, but not write.  `write` returns
 #    after that (a slow peer holds handlers); `post` leaves it to the writer thread (the
-#    reader must not wait for a peer that waits for it).  So a request of the peer ends
-#    twice: it is decided when its response is queued, and leaves `incoming` when the
-#    turn of that comes.  Until then its id is taken, and progress goes out; afterwards
-#    none does, and `incoming` is empty when everything was answered.
+#    reader must not wait for a peer that waits for it).  A request of the peer is
+#      open     in `incoming`: its id is taken, and what is said about it goes out;
+#      decided  when its response is queued: no cancellation ends it any more;
+#      gone     when the turn of that comes (in an array: at once), or it is cancelled:
+#               its id is free, nothing more is said about it.  All gone: all answered.
 # 3. One thread reads at a time, and never waits before the end, but for a handler that
 #    it runs itself (Reading).  When another one reads on, the request is in `incoming`,
 #    where a cancellation finds it: handlers end in any order, messages do not.
@@ -427,7 +439,7 @@ class Connection:
     # (line, error, id): it is no message.  Gives a response to it; b"": none
     on_refused: Callable[[Line, McpError, Any], Line]
     on_end: Job  # the peer will say nothing more, or (on any thread) all has ended
-    hint: Any = lambda self: ""         # what to add to the text of a timeout
+    quoted: Any = lambda self: ""       # what else the peer wrote, for an error
     is_asked: Any = lambda self: False  # while it is, no `timeout` runs
 
     def __init__(self, reader: Any, writer: Any, limit: int, trace: Any) -> None:
@@ -454,7 +466,8 @@ class Connection:
         """The same, without waiting."""
         self._queue.append((line, on_turn))
         try:
-            self._writer_thread.submit(self._write_queue)
+            if not self._writer_thread.submit(self._write_queue):
+                self._queue.clear()  # it has ended
         except RuntimeError:  # no thread can be started
             self._write_queue()
 
@@ -481,10 +494,10 @@ class Connection:
         except Exception as error:
             self.end(ConnectionClosed(f"The peer cannot be written to: {error}"))
 
-    def close_output(self, seconds: float) -> None:
+    def close_output(self) -> None:
         """Close the stream that is written, unless a thread is in it for too long."""
-        if self._writing.acquire(timeout=seconds):
-            with suppress(OSError, ValueError):
+        if self._writing.acquire(timeout=PATIENCE):
+            with suppress(Exception):
                 self._writer.close()
             self._writing.release()
 
@@ -533,7 +546,7 @@ class Connection:
             message = decode(line, self._limit)
             if type(message) is list:
                 if not message or not self.has_batches:
-                    raise McpError(INVALID_REQUEST, "An array is no message here")
+                    raise McpError(INVALID_REQUEST, "This array is no message")
                 batch = Batch(self, len(message))
         except McpError as error:
             request_id = id_at_head(line) if isinstance(error, Oversized) else None
@@ -593,27 +606,28 @@ class Connection:
         elif method == "notifications/progress":
             outgoing = self.outgoing.get(own_id(params.get("progressToken")))
             if outgoing and type(params.get("progress")) in (int, float):
-                outgoing.events.put(
-                    (params["progress"], params.get("total"), params.get("message")))
+                report = params["progress"], params.get("total"), params.get("message")
+                outgoing.events.put(report)
         else:
             self.on_notification(method, params)
 
 
 class Incoming:
-    """A request of the peer; with the id None a notification, or what a task awaits."""
+    """A request of the peer; with the id None (a notification, a wait) no response."""
 
     def __init__(self, connection: Any, request_id: Any, method: str, params: Json,
                  batch: Batch | None = None) -> None:
         self.connection, self.id = connection, request_id
         self.method, self.params, self.batch = method, params, batch
-        self.put = batch.collect if batch else connection.post  # for handlers: write
-        self.say = connection.write  # for handlers on the event loop of all: post
+        self.send_response = batch.collect if batch else connection.post  # or `write`
+        self.send_notice = connection.write  # or `post`, on the event loop of all
         self.cancelled = False
-        self._decided = threading.Lock()  # taken once: it is answered, or cancelled
+        self.decided = threading.Lock()  # taken once: it is answered, or cancelled
         self._hooks: set[Job] = set()     # called by `cancel`; see `on_cancel`
-        self._progress = float("-inf")    # the last that was written
+        self._reporting = threading.Lock()  # held while progress is written
+        self._progress = float("-inf")    # the last of it
 
-    def is_open(self) -> bool:
+    def is_live(self) -> bool:
         return self.id is None or self.connection.incoming.get(self.id) is self
 
     def fail(self, error: BaseException) -> None:
@@ -629,17 +643,19 @@ class Incoming:
         except (TypeError, ValueError, RecursionError, MemoryError) as error:
             text = f"The response is no JSON: {error}"
             return self.fail(McpError(INTERNAL_ERROR, text))
-        if self.id is not None and self._decided.acquire(blocking=False):
-            self.put(line, self._leave)
+        if self.id is None:  # the handler of a notification has ended
+            self.connection.incoming.pop(self, None)
+        elif self.decided.acquire(blocking=False):
+            self.send_response(line, self._leave)
 
     def _leave(self) -> bool:
-        if self.is_open():  # not with the id of another that is open
+        if self.is_live():  # not with the id of another that is open
             self.connection.incoming.pop(self.id, None)
         return True
 
     def cancel(self) -> None:
         """It will not be answered; its handler sees that.  No effect if it was."""
-        if self._decided.acquire(blocking=False):
+        if self.decided.acquire(blocking=False):
             self._leave()
             self.cancelled = True
             for hook in self._hooks.copy():
@@ -656,16 +672,12 @@ class Incoming:
         self._hooks.discard(hook)
 
     def report_progress(self, params: Json) -> None:
-        """Report progress if it has increased, and the request is open."""
-        progress: float = params["progress"]
-
-        def has_advanced() -> bool:
-            before, self._progress = self._progress, max(self._progress, progress)
-            return self.is_open() and progress > before
-
-        if progress > self._progress:  # a TypeError comes here, in no other thread
-            line = notification("notifications/progress", params)
-            self.say(line, has_advanced)
+        """Report progress if it has increased, unless the request was answered."""
+        with self._reporting:
+            if params["progress"] > self._progress:
+                line = notification("notifications/progress", params)
+                self._progress = params["progress"]
+                self.send_notice(line, self.is_live)
 
 
 class Batch:
@@ -675,23 +687,21 @@ class Batch:
         self._connection = connection
         self._lock = threading.Lock()  # guards the rest
         self._missing = size           # messages that have not called `collect`
-        self._responses: list[tuple[Line, OnTurn]] = []
+        self._responses: list[Line] = []
 
     def collect(self, line: Line = b"", on_turn: OnTurn = lambda: True) -> None:
         """Take the response to a message; without a line: it has none."""
+        on_turn()
         with self._lock:
             self._missing -= 1
             if line:
-                self._responses.append((line, on_turn))
-            if self._missing or not self._responses:
-                return
-        lines = b",".join(line for line, _ in self._responses)
-        self._connection.post(b"[" + lines + b"]", lambda: all(
-            on_turn() for _, on_turn in self._responses))
+                self._responses.append(line)
+            if self._responses and not self._missing:
+                self._connection.post(b"[" + b",".join(self._responses) + b"]")
 
 
 class Outgoing:
-    """A request to the peer; `events` are progress, the result, or an exception."""
+    """A request to the peer; its events: progress (tuple), exception, result (dict)."""
 
     def __init__(self, connection: Connection, request_id: int, method: str) -> None:
         self.connection, self.id, self.method = connection, request_id, method
@@ -709,10 +719,10 @@ class Outgoing:
         self.events.put(outcome)
         return True
 
-    def cancel(self, outcome: BaseException, reason: str) -> None:
+    def cancel(self, outcome: BaseException) -> None:
         """End it, and tell the peer, if it has heard of it."""
         if self.end(outcome) and self.method not in ("initialize", "server/discover"):
-            params = {"requestId": self.id, "reason": reason}
+            params = {"requestId": self.id, "reason": type(outcome).__name__}
             line = notification("notifications/cancelled", params)
             self.connection.post(line, lambda: self.is_sent)
 
@@ -741,9 +751,9 @@ class Outgoing:
                     last = monotonic()
                 if left <= 0:
                     text = f"{self.method}: no result in {monotonic() - start:.1f} s"
-                    raise RequestTimeout(text + self.connection.hint())
+                    raise RequestTimeout(text + self.connection.quoted())
         except BaseException as error:
-            self.cancel(error, type(error).__name__)
+            self.cancel(error)
             raise
 
 
@@ -757,12 +767,12 @@ class Pool:
         self._threads = self.unfinished = 0  # threads started, jobs that have not ended
         self._is_closed = False
 
-    def submit(self, job: Job) -> bool:
-        """Run a job soon; False: the pool is closed.  RuntimeError: no thread."""
+    def submit(self, job: Job, spare: int = 0) -> bool:
+        """Run a job soon, and have more threads; False: closed.  RuntimeError: none."""
         with self._lock:
             if self._is_closed:
                 return False
-            if self._threads <= self.unfinished and self._threads < self._size:
+            while self._threads < min(self.unfinished + 1 + spare, self._size):
                 start_thread(self._name, self._work)
                 self._threads += 1
             self.unfinished += 1
@@ -808,14 +818,14 @@ def fulfil(future: Future[Any], call: Job) -> None:
 class Trace:
     """Shows each line: the time, "->" if it is ours; with a response method and ms."""
 
-    def __init__(self, target: Any) -> None:  # a function, "stderr", or a file (0600)
+    def __init__(self, target: Any) -> None:  # a function, "stderr", or a file
         self._begun: dict[Any, tuple[str, float]] = {}  # requests, by asker and id
         self._show = (lambda text: warn(text[:4000])) if target == "stderr" else target
         if not callable(self._show):
             self._show = partial(self._append, os.path.abspath(target))
 
     def note(self, arrow: str, line: Line) -> None:
-        text, message = line.decode("utf-8", "replace"), {}
+        text, message = printable(line.decode("utf-8", "replace")), {}
         with suppress(McpError):
             message = as_dict(decode(line, MAX_MESSAGE_BYTES))
         is_request = "method" in message and "id" in message
@@ -843,8 +853,14 @@ class Trace:
 class Problem(NamedTuple):
     """What is wrong with a part of a value."""
     path: tuple[str | int, ...]
-    issue: str
+    words: str
+    value: Any = MISSING         # which was there
     types: tuple[str, ...] = ()  # that were expected, if it is that
+
+    @property
+    def issue(self) -> str:
+        got = "" if self.value is MISSING else f", got {show(self.value)}"
+        return f"{self.words}{got}"
 
     @property
     def field(self) -> str:
@@ -866,6 +882,10 @@ class Problem(NamedTuple):
             value[last] = decode(value[last].encode(), MAX_MESSAGE_BYTES)
         if value[last] is None and isinstance(value, dict):
             del value[last]
+
+
+Problems = Iterator[Problem]
+Steps = Iterator[bool]  # see allowed_steps
 
 
 class BadValue(ValueError):
@@ -939,7 +959,7 @@ class Schema:
 
     def __init__(self, document: Any) -> None:
         try:
-            self._document = read_json(to_json(document))
+            self._document = loads(json.dumps(document, sort_keys=True))  # limits first
             self._read(self._document)
         except Exception as error:  # what is malformed fails somehow
             raise SchemaError(f"the schema cannot be read: {text_of(error)}") from None
@@ -968,33 +988,31 @@ class Schema:
             elif keyword == "const":
                 node[keyword] = [argument]  # so it is like an enum
             elif keyword == "pattern":
-                re.compile(argument)
+                strict_pattern(argument)
             if keyword == "patternProperties":
-                list(map(re.compile, argument))
+                list(map(strict_pattern, argument))
 
     def _find(self, reference: str) -> Any:
-        from urllib.parse import unquote
-        first, *steps = unquote(reference).split("/")
+        first, *steps = reference.split("/")
         if first != "#" or {*steps[:1]} - (ONE | LIST | MEMBERS):
             raise ValueError(f"$ref {reference} leads to no schema in this one")
         found = self._document
         for step in steps:
-            step = step.replace("~1", "/").replace("~0", "~")
             found = found[int(step)] if isinstance(found, list) else found[step]
         return found
 
-    def problems(self, value: Any) -> list[Problem]:
+    def problems(self, value: Any, most: int = MAX_PROBLEMS) -> list[Problem]:
         found = problems_in(self._document, value, allowed_steps(value))
         try:
-            return list(islice(found, MAX_PROBLEMS))
+            return list(islice(found, most))
         except RecursionError:  # perhaps of a schema that refers to itself
             return [Problem((), "is too deep, or takes too long to check")]
 
     def fit(self, value: Json) -> Json:
         """The value, repaired if it does not fit; BadValue: it does not even then."""
-        problems = self.problems(value)
+        problems = self.problems(value, MAX_REPAIRS)
         if problems:
-            value = read_json(to_json(value))
+            value = loads(dumps(value))
             for problem in problems:
                 with suppress(McpError, ValueError, LookupError):
                     problem.repair(value)
@@ -1009,13 +1027,13 @@ def validate(value: Any, schema: Any) -> list[str]:
     return list(map(str, Schema(schema).problems(value)))
 
 
-def allowed_steps(value: Any) -> Iterator[bool]:
+def allowed_steps(value: Any) -> Steps:
     """True for each step that a check may take: more for a large value."""
     yield from repeat(True, 10_000)
-    yield from repeat(True, 50 * len(repr(value)))
+    yield from repeat(True, min(50 * len(repr(value)), 1_000_000))
 
 
-def problems_in(node: Any, value: Any, steps: Iterator[bool]) -> Iterator[Problem]:
+def problems_in(node: Any, value: Any, steps: Steps) -> Problems:
     """The problems of a value, or of a part of it, by a part of the schema."""
     if not next(steps, False):
         raise RecursionError
@@ -1031,31 +1049,35 @@ def problems_in(node: Any, value: Any, steps: Iterator[bool]) -> Iterator[Proble
             if kind in kinds:
                 size = value if kind == "number" else len(value)
                 if not test(size, argument):
-                    yield Problem((), f"{words} {argument}, got {show(value)}")
+                    yield Problem((), f"{words} {argument}", value)
+                    return
         elif keyword in COMBINED:
             yield from combined(keyword, node, value, steps)
         elif keyword in ("enum", "const"):
             if canonical(value) not in map(canonical, argument):
-                choices = to_json(argument)[:1000]
-                yield Problem((), f"must be one of {choices}, got {show(value)}")
-        elif keyword == "pattern":  # its $ would also fit before a newline
-            strict = re.sub(r"(\\.|\[\^?]?(?:\\.|[^]\\])*])|\$",
-                            lambda found: found[1] or r"\Z", argument)
-            if isinstance(value, str) and not re.search(strict, value):
-                yield Problem((), f"must match {argument}, got {show(value)}")
+                choices = dumps(argument)[:1000]
+                yield Problem((), f"must be one of {choices}", value)
+        elif keyword == "pattern" and isinstance(value, str):
+            if not strict_pattern(argument).search(value):
+                yield Problem((), f"must match {argument}", value)
         elif keyword == "propertyNames" and isinstance(value, dict):
             for name in value:
                 for problem in problems_in(argument, name, steps):
                     yield Problem((name,), f"its name {problem.issue}")
         elif (keyword == "uniqueItems" and argument and isinstance(value, list)
               and len(set(map(canonical, value))) < len(value)):
-            yield Problem((), f"must not repeat an item, got {show(value)}")
+            yield Problem((), "must not repeat an item", value)
     if isinstance(value, (dict, list)):
         yield from inside(node, value, steps)
 
 
-def combined(keyword: str, node: Json, value: Any,
-             steps: Iterator[bool]) -> Iterator[Problem]:
+def strict_pattern(pattern: str) -> re.Pattern[str]:
+    # Its $ fits the end alone; Python's would also fit before a newline.
+    return re.compile(re.sub(r"(\\.|\[\^?]?(?:\\.|[^]\\])*])|\$",
+                             lambda found: found[1] or r"\Z", pattern))
+
+
+def combined(keyword: str, node: Json, value: Any, steps: Steps) -> Problems:
     # The problems of a value by a keyword that combines schemas for it.
     found = [list(islice(problems_in(part, value, steps), MAX_PROBLEMS))
              for part in as_list(node[keyword])]
@@ -1083,10 +1105,10 @@ def combined(keyword: str, node: Json, value: Any,
 
 def mistyped(types: list[str], value: Any) -> Problem:
     names = tuple(dict.fromkeys(types))
-    return Problem((), f"must be {' or '.join(names)}, got {show(value)}", names)
+    return Problem((), f"must be {' or '.join(names)}", value, names)
 
 
-def inside(node: Json, value: Any, steps: Iterator[bool]) -> Iterator[Problem]:
+def inside(node: Json, value: Any, steps: Steps) -> Problems:
     # The problems of the items of an array, or the members of an object.
     if isinstance(value, list):
         parts: Iterable[Any] = enumerate(value)
@@ -1097,7 +1119,7 @@ def inside(node: Json, value: Any, steps: Iterator[bool]) -> Iterator[Problem]:
         known = dict(node.get("properties", {}))
         rest = node.get("additionalProperties", True)
         for pattern, schema in node.get("patternProperties", {}).items():
-            for name in filter(re.compile(pattern).search, value):
+            for name in filter(strict_pattern(pattern).search, value):
                 known[name] = {"allOf": [known.get(name, True), schema]}
         for name in node.get("required", []):
             if name not in value:
@@ -1133,7 +1155,8 @@ OPAQUE = {"_meta", "data", "input", "inputSchema", "outputSchema", "params",
 FORMATS: dict[str, Json] = {
     "datetime.datetime": {"format": "date-time"}, "datetime.date": {"format": "date"},
     "datetime.time": {"format": "time"}, "uuid.UUID": {"format": "uuid"},
-    "decimal.Decimal": {"type": ["string", "number"]}, "pathlib.PurePath": {}}
+    "decimal.Decimal": {"type": ["string", "number"], "pattern": "^[-+0-9.eE]+$"},
+    "pathlib.PurePath": {}}
 
 
 class Wire(dict[str, Any]):
@@ -1142,7 +1165,7 @@ class Wire(dict[str, Any]):
     def __getattr__(self, name: str) -> Any:
         key = FIELDS.get(name, name)
         value = self.get(key)
-        if value is None and name not in FIELDS:
+        if name not in FIELDS and (value is None or name.startswith("_")):
             raise AttributeError(f"the protocol has no field {name!r}")
         if value is not None and key not in OPAQUE:
             value = self[key] = wired(value)
@@ -1162,7 +1185,7 @@ def wired(value: Any) -> Any:
 
 
 def fields(**given: Any) -> Json:
-    """Fields in the spelling of the protocol, without those that are None."""
+    """Fields in the protocol's spelling, but None; what is in them goes as it is."""
     unknown = given.keys() - FIELDS
     if unknown:
         raise TypeError(f"the protocol has no field {unknown}")
@@ -1220,8 +1243,8 @@ class EmbeddedResource(Wire):
     """A resource with its contents; the arguments are those of ResourceContents."""
 
     def __init__(self, uri: str, text: str | None = None, **more: Any) -> None:
-        contents = ResourceContents(uri, text, **more)
-        self.update(type="resource", resource=contents)
+        self.update(fields(type="resource", annotations=more.pop("annotations", None)))
+        self["resource"] = ResourceContents(uri, text, **more)
 
 
 class Message(Wire):
@@ -1466,8 +1489,10 @@ def made(name: str, make: Handler, value: Any) -> Any:
         return make(value) if make else value
     except BadValue as error:
         problems = error.problems
-    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
+    except ValueError as error:
         problems = [Problem((), text_of(error))]
+    except (TypeError, LookupError, ArithmeticError) as error:  # an accident
+        problems = [Problem((), f"is refused: {type(error).__name__}")]
     raise BadValue([problem.below(name) for problem in problems])
 
 
@@ -1552,11 +1577,11 @@ def object_shape(parts: list[Part], is_output: bool, build: Any = dict) -> Shape
             schema, make_part = read_hint(
                 part.hint, is_output, allows_none=part.default is not None)
             if part.default not in (None, MISSING):
-                with suppress(TypeError):  # what has no JSON form is not listed
-                    schema = {**schema, "default": plain(part.default)}
-                    encode(schema)  # inf is no JSON
+                with suppress(TypeError, ValueError):  # else it is not listed
+                    default = loads(dumps(plain(part.default)))
+                    schema = {**schema, "default": default}
         except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(f"{part.name}: {error}"[:200]) from None
+            raise TypeError(f"{part.name}: {str(error)[-200:]}") from None
         properties[part.name] = schema
         makers[part.name] = make_part
         if part.default is not MISSING:
@@ -1631,10 +1656,10 @@ def normal_uri(uri: str, also_safe: str = "") -> str:
 
 
 class Template:
-    """A URI template: {x}, {+x} or {x*} (with slashes), {?x,y} at the end."""
+    """A URI template: {x}, {+x} or {x*} (with slashes, else %2F), {?x,y} at the end."""
 
-    # Values with `..` between slashes, or absolute: a model may have made them.
-    UNSAFE = re.compile(r"[/\\]|[A-Za-z]:[/\\]|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)
+    # Values with `..` between slashes, absolute, with a drive: a model may make them.
+    UNSAFE = re.compile(r"[/\\]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)
 
     def __init__(self, text: str) -> None:
         path, question, query = normal_uri(text, "{}").partition("{?")
@@ -1642,7 +1667,7 @@ class Template:
         self.names = re.findall(r"\{\+?(\w+)\*?\}", path)
         pattern = re.sub(r"\\{\w+\\}", "([^/?#]+)", re.escape(path))
         self._pattern = re.sub(r"\\{(?:\\\+)?\w+(?:\\\*)?\\}", "(.+)", pattern)
-        self._loose = len(re.findall(r"\+\)(?!/|$)|\.\+\)", self._pattern)) + 1
+        self._power = len(re.findall(r"\+\)(?!/|$)|\.\+\)(?!$)", self._pattern)) + 1
         if "{" in self._pattern:
             raise ValueError(f"{text} is no template of this kind")
         self.names += re.findall("[^,]+", query[:-1])  # less its "}"
@@ -1651,8 +1676,8 @@ class Template:
         """The values in a URI in its normal form; None: it is another."""
         from urllib.parse import parse_qsl, unquote
         path, _, query = normal.partition(self._mark)
-        # Variables with no slash between them compete: `re` would take for ever.
-        is_short = len(path) ** self._loose < 10 ** 7
+        # `{a}-{b}` can be cut at each "-": with many such, `re` would take for ever.
+        is_short = len(path) ** self._power < 10 ** 7
         found = re.fullmatch(self._pattern, path) if is_short else None
         if not found:
             return None
@@ -1663,8 +1688,8 @@ class Template:
 
 
 # -- 8. Eras ---------------------------------------------------------------------------
-# What differs between the revisions with a handshake (legacy) and without (modern) is
-# asked of an object, which lives as long as a session, or as a request.
+# On the server: what differs between the revisions with a handshake (legacy) and those
+# without (modern) is asked of an object that lives as long as a session, or a request.
 
 
 class Serving(Incoming):
@@ -1677,8 +1702,7 @@ class Serving(Incoming):
         self.era: Legacy | Modern = self.connection.legacy
         self.meta = as_dict(self.params.get("_meta"))
         self.token = valid_id(self.meta.get("progressToken"))
-        # Known when a handler runs again: what `once` gave, by its key; answers, by
-        # the digests of their questions.
+        # Known when a handler runs again: answers, by digests; results of `once`.
         self.replayed: Json = {}
 
     def tagged(self, params: Json) -> Json:
@@ -1704,7 +1728,6 @@ class Legacy:
         self.client_capabilities = require(params, "capabilities", dict, {})
         self.client_info = require(params, "clientInfo", dict, {})
         self.date = asked if asked in LEGACY else LEGACY[-1]
-        self.topics.update(LIST_CHANGED.values())
 
     def dress(self, result: Json) -> Json:
         return result
@@ -1715,7 +1738,7 @@ class Legacy:
 
         def withdraw() -> None:
             for outgoing in sent.values():
-                outgoing.cancel(Cancelled(), "no answer is needed any more")
+                outgoing.cancel(Cancelled())
 
         try:
             for key, question in questions.items():
@@ -1735,8 +1758,8 @@ class Legacy:
 class Modern:
     """A request that says itself who asks; its questions: basic/patterns/mrtr.
 
-    A question ends the handler.  The client sends the request again, with its answers
-    and `requestState`, signed for this request: what is known, and what was asked.
+    A question ends the handler.  The client sends the request again, with answers and
+    `requestState` (signed: what is known, was asked); the handler runs from its start.
     """
 
     not_found, lacks_capability = INVALID_PARAMS, MISSING_CAPABILITY
@@ -1766,6 +1789,8 @@ class Modern:
             if state["until"] < time():
                 raise invalid_params("requestState is altered, expired or foreign")
             self._digests, request.replayed = state["asked"], state["known"]
+            for name in self._digests.keys() & self._responses:  # in whatever order
+                request.replayed[self._digests[name]] = self._responses[name]
 
     def _signed(self, text: str) -> str:
         # Signed for the server, the method and what else is in its params.
@@ -1788,14 +1813,15 @@ class Modern:
         known = self._request.replayed
         answers, missing, asked = {}, {}, {}
         for key, question in questions.items():
-            text = to_json([key, question])
+            text = dumps([key, question])
             self._texts.append(text)  # the same text again is another question
             digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
             name = key or digest
             if digest not in known and name in self._responses:
                 if self._digests.get(name, digest) != digest:
                     raise invalid_params(f"{name} answers another question", name)
-                known[digest] = self._responses.pop(name)
+                known[digest] = self._responses[name]
+            self._responses.pop(name, None)  # the next question of this name is another
             answers[key] = known.get(digest)
             if digest not in known:
                 missing[name], asked[name] = question, digest
@@ -1803,7 +1829,7 @@ class Modern:
             state = {"until": time() + MAX_STATE_AGE, "asked": asked, "known": known}
             raise InputRequired({
                 "resultType": "input_required", "inputRequests": missing,
-                "requestState": self._signed(to_json(state))})
+                "requestState": self._signed(dumps(state))})
         return answers
 
 
@@ -1811,15 +1837,16 @@ class Modern:
 # What a handler can do with the request that it serves.
 
 
-def result_of(future: Future[Any], request: Serving | None) -> Any:
+def result_of(future: Future[Any], request: Serving) -> Any:
     """Wait for a Future; if the request is cancelled, so is that."""
     from concurrent.futures import CancelledError
-    if request:
-        request.on_cancel(future.cancel)
+    request.on_cancel(future.cancel)
     try:
         return future.result()
     except CancelledError:
         raise Cancelled from None
+    finally:
+        request.forget(future.cancel)
 
 
 class EventLoop:
@@ -1830,16 +1857,14 @@ class EventLoop:
     loop: Any = None
 
     @classmethod
-    def run(cls, coroutine: Any, request: Serving | None = None) -> Any:
-        """Wait for a coroutine; if the request is cancelled, so is its task."""
+    def start(cls, coroutine: Any) -> Future[Any]:
         import asyncio
         with cls.lock:
             if cls.pid != os.getpid():
                 cls.loop = asyncio.new_event_loop()
                 start_thread("event loop", partial(cls._work, os.getpid()))
                 cls.pid = os.getpid()
-        future = asyncio.run_coroutine_threadsafe(coroutine, cls.loop)
-        return result_of(future, request)
+        return asyncio.run_coroutine_threadsafe(coroutine, cls.loop)
 
     @classmethod
     def _work(cls, pid: int) -> None:
@@ -1852,8 +1877,9 @@ def entered(manager: Any, stack: ExitStack) -> Any:
     """What a context manager gives, perhaps an async one; the stack leaves it."""
     if not hasattr(manager, "__aenter__"):
         return stack.enter_context(manager)
-    value = EventLoop.run(manager.__aenter__())
-    stack.callback(lambda: EventLoop.run(manager.__aexit__(None, None, None)))
+    value = EventLoop.start(manager.__aenter__()).result()
+    leave = partial(manager.__aexit__, None, None, None)
+    stack.callback(lambda: EventLoop.start(leave()).result())
     return value
 
 
@@ -1862,15 +1888,6 @@ class Done:
 
     def __await__(self) -> Iterator[None]:
         return iter(())
-
-
-ANSWERS: Json = {  # what an answer is
-    "elicitation/create": {**OBJECT, "required": ["action"], "properties": {
-        "action": {"enum": ["accept", "decline", "cancel"]}}},
-    "sampling/createMessage": {**OBJECT, "required": ["content"], "properties": {
-        "content": {"type": ["object", "array"], "items": OBJECT}}},
-    "roots/list": {**OBJECT, "required": ["roots"], "properties": {"roots": {
-        "type": ["array", "null"], "items": {**OBJECT, "required": ["uri"]}}}}}
 
 
 class Context:
@@ -1914,7 +1931,7 @@ class Context:
     def notify(self, method: str, params: Json | None = None) -> Any:
         """Send a notification, unless the request was answered."""
         request = self._request
-        request.say(notification(method, params or {}), request.is_open)
+        request.send_notice(notification(method, params or {}), request.is_live)
         return Done()
 
     def report_progress(self, progress: float, total: float | None = None,
@@ -1945,7 +1962,7 @@ class Context:
         return Done()
 
     debug, info, notice, warning, error, critical, alert, emergency = map(
-        partial(partialmethod, log), LEVELS)
+        partial(partialmethod, log), LEVELS)  # ctx.info(data)
 
     def once(self, key: str, fn: Callable[[], Any]) -> Any:
         """The result of fn(), JSON, which runs once for a request, also if the handler
@@ -1955,13 +1972,13 @@ class Context:
         if key not in known:
             value = fn()
             if hasattr(value, "__await__"):
-                value = EventLoop.run(value, self._request)
+                value = result_of(EventLoop.start(value), self._request)
             known[key] = plain(value)
         return known[key]
 
     def elicit(self, message: str, schema: Any, key: str = "",
                timeout: Seconds = 600) -> Elicited:
-        """Ask the user to fill in a form.
+        """Ask the user to fill in a form; in 2026-07-28 the handler then runs again.
 
         schema: bool, int, float, str, a list of texts (a choice), a dataclass or
         TypedDict of these, or a JSON Schema.  key: see `ask`.  timeout: legacy alone.
@@ -2018,7 +2035,7 @@ class Context:
         """
         era = self._request.era
         for question in questions.values():
-            name, params = QUESTIONS[question["method"]], question["params"]
+            name, params = QUESTIONS[question["method"]][0], question["params"]
             if params.get("mode") == "url":
                 name = "elicitation.url"
             elif params.get("tools") is not None:
@@ -2033,7 +2050,7 @@ class Context:
         answers = era.ask(self._waiting, questions, timeout)
         for key, question in questions.items():
             answer, form = answers[key], question["params"].get("requestedSchema")
-            problems = Schema(ANSWERS[question["method"]]).problems(answer)
+            problems = Schema(QUESTIONS[question["method"]][1]).problems(answer)
             if form and not problems and answer["action"] == "accept":
                 problems = Schema(form).problems(answer.get("content") or {})
             if problems:
@@ -2091,11 +2108,10 @@ class AsyncContext(Context):
             request.forget(waiting.cancel)
 
 
-# -- 10. stdin and stdout, or a port ---------------------------------------------------
+# -- 10. Streams, a port, and who reads ------------------------------------------------
 # A stray print or a child that writes to fd 1 would spoil the wire, and one that reads
 # fd 0 would eat it: so a server reads and writes private duplicates, unbuffered, as a
-# thread inside sys.stdin at exit aborts the interpreter.  In an application it listens
-# at a loopback port; that, and a secret of each side, are in a file of the user alone.
+# thread inside sys.stdin at exit aborts the interpreter.
 
 def is_file(stream: Any) -> bool:
     # Does its end mean that all was asked, rather than that nobody listens?
@@ -2149,26 +2165,32 @@ class Listener:
         from pathlib import Path
         from secrets import compare_digest, token_hex
         from socketserver import ThreadingTCPServer
-        # Each says a secret: who has our port after us could be anybody.
-        theirs, ours = token_hex(32), token_hex(32)
+        # In the file of the user alone.  Ours, as anybody could have our port after us.
+        of_client, of_server = token_hex(32), token_hex(32)
+
+        def verify(stranger: Any, address: object) -> bool:
+            stranger.settimeout(PATIENCE / 40)
+            with suppress(OSError):
+                if compare_digest(stranger.recv(65), f"{of_client}\n".encode()):
+                    stranger.sendall(f"{of_server}\n".encode())
+                    stranger.settimeout(None)
+                    return True
+            return False
 
         def serve(connection: Any, *more: object) -> Any:
-            connection.settimeout(PATIENCE)
-            with suppress(OSError), connection.makefile("rwb", 0) as stream:
-                said = connection.recv(65)  # at once, or never
-                if compare_digest(said, f"{theirs}\n".encode()):
-                    stream.write(f"{ours}\n".encode())
-                    connection.settimeout(None)
-                    server.serve(stream, stream)
+            with connection.makefile("rwb", 0) as stream:
+                server.serve(stream, stream)
 
         self._socket = ThreadingTCPServer(("127.0.0.1", 0), serve)
         self._socket.daemon_threads = True
-        self._address = f"{self._socket.server_address[1]} {theirs} {ours}\n"
+        # On the thread that accepts, one after another: a stranger gets no other.
+        self._socket.verify_request = verify  # type: ignore
+        self._address = f"{self._socket.server_address[1]} {of_client} {of_server}\n"
         self._path = Path(path).expanduser().absolute()
         self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
-        with open(self._path, "x", opener=partial(os.open, mode=0o600)) as file:
-            file.write(self._address)
+        self._path.touch(0o600, exist_ok=False)
+        self._path.write_text(self._address)
         start_thread("listener", self._socket.serve_forever)
 
     def close(self) -> None:
@@ -2178,6 +2200,60 @@ class Listener:
         with suppress(OSError):
             if self._path.read_text() == self._address:  # not of a newer listener
                 self._path.unlink()
+
+
+class Reading:
+    """Reading is a job of the pool, whose threads do it by turns.
+
+    While no other job runs, the reader runs a handler itself, which saves half of the
+    time of a call (33 us, 58 with a change of threads).  If that takes over 2 ms,
+    another thread reads on, and this one is a worker like others.
+    """
+
+    def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any) -> None:
+        self._read_one = read_one       # reads a line and acts on it; False: the end
+        self._pool = pool
+        self._watcher = jobs            # of the thread in `serve`, which watches
+        self._reader = 0                # the thread that reads
+        self._lock = threading.Lock()   # guards what follows
+        self._began: Seconds = None       # when a handler that the reader runs began
+        self._is_watched = False        # is there a job that will look at it?
+        self.is_over = threading.Event()
+
+    def run(self, handler: Job) -> None:
+        """Run a handler on the calling thread, the reader, or let the pool do so."""
+        if self._pool.unfinished > 1:  # more than this one
+            self._pool.submit(handler)
+            return
+        self._began = monotonic()
+        self._look_soon()
+        handler()
+        with self._lock:
+            if self._reader == threading.get_ident():  # else it is another's
+                self._began = None
+
+    def read(self) -> None:
+        self._reader = thread = threading.get_ident()
+        while self._reader == thread and self._read_one():
+            pass
+        if self._reader == thread:  # the end: no handler takes the reader's place
+            self.is_over.wait()
+
+    def _look_soon(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._watcher.put(self._look)
+
+    def _look(self) -> None:
+        self._is_watched = False  # before it looks: what begins now needs another look
+        sleep(HAND_OVER_SECONDS)
+        with self._lock:
+            if self._began and monotonic() - self._began >= HAND_OVER_SECONDS:
+                self._began = None
+                self._reader = 0
+                self._pool.submit(self.read)
+        if self._began:
+            self._look_soon()
 
 
 # -- 11. Server ------------------------------------------------------------------------
@@ -2219,16 +2295,16 @@ class Tool(Entry):
         if self._is_wrapped:  # other data than objects goes into one
             output_schema = {**OBJECT, "properties": {"result": output_schema},
                              "required": ["result"], "x-fastmcp-wrap-result": True}
-        schemas = fields(input_schema=self.schema, output_schema=output_schema)
-        self.definition.update(schemas)
+        self.definition.update(fields(
+            input_schema={**OBJECT, **self.schema}, output_schema=output_schema))
 
     def result(self, value: Any) -> Json:
         """The result for what the handler returned; BadValue: not as it declares."""
         if self._output is None and isinstance(value, str):  # as most are
             return {"content": [{"type": "text", "text": value}], "isError": False}
         blocks = as_list(value)
-        if any(isinstance(block, Wire) and "type" in block for block in blocks) or (
-                self._has_blocks and not blocks):
+        has_block = any(isinstance(one, Wire) and "type" in one for one in blocks)
+        if has_block or (self._has_blocks and not blocks):
             value = ToolResult(blocks)
         elif not isinstance(value, ToolResult):
             value = ToolResult([value], value)
@@ -2300,7 +2376,8 @@ class Server:
     thread of the host.  Any method may be called from any thread.
     page_size: of a list, at once.  max_workers: handlers at a time.
     lifespan: a function of the server; it gives a context manager for each client.
-    mask_errors: clients do not see what an unexpected exception says.
+    mask_errors: clients do not see what an unexpected exception says (but a ValueError
+    of a class of an argument).
     capabilities: declared, too.  trace: a function, "stderr" or a file (MCP_MIN_TRACE).
     state_secret: 16 bytes or more, the same for servers that take turns with a client.
     """
@@ -2316,10 +2393,13 @@ class Server:
         if len(self.state_secret) < 16:
             raise ValueError("state_secret has at least 16 bytes")
         self.info = fields(name=name, version=version, title=title)
-        self.instructions, self.mask_errors = instructions, mask_errors
+        self.instructions = instructions
+        self.mask_errors = mask_errors
         self.page_size, self.max_workers = page_size, max_workers
-        self.max_message_bytes, self.trace = max_message_bytes, trace
-        self.threaded, self.run_handler = threaded, run_handler
+        self.max_message_bytes = max_message_bytes
+        self.trace = trace
+        self.threaded = threaded
+        self.run_handler = run_handler
         self.lifespan = lifespan
         self.capabilities: Json = plain({"logging": {}, **(capabilities or {})})
         # What is registered, by its name or its URI in normal form.
@@ -2329,7 +2409,8 @@ class Server:
 
     def tool(self, fn: Any = None, **options: Any) -> Any:
         """Register a tool: name, title, description, annotations, icons, meta,
-        input_schema and output_schema (default: from the hints).
+        input_schema, output_schema (default: from the hints; an input_schema without
+        `additionalProperties: false` lets a model set any parameter).
         """
         return self._register(Tool, options, fn)
 
@@ -2367,7 +2448,7 @@ class Server:
     remove_prompt = partialmethod(_remove, "prompts")
     remove_resource = partialmethod(_remove, "resources")
 
-    def completion(self, ref: str, argument: str) -> Callable[[Any], Any]:
+    def completion(self, ref: str, argument: str) -> Decorator:
         """Suggest values for an argument; ref: a prompt's name, or a template.
 
         The function gets what the user has typed, and the other arguments as a dict.
@@ -2377,10 +2458,8 @@ class Server:
             ref = normal_uri(ref, "{}")
         return partial(self._keep, (ref, argument))
 
-    def method(self, name: str) -> Callable[[Any], Any]:
+    def method(self, name: str) -> Decorator:
         """Serve a request, or a notification, of your own: fn(params) gives a dict."""
-        if name in METHODS:
-            raise ValueError(f"{name} is a method of the protocol")
         return partial(self._keep, name)
 
     def _keep(self, key: Any, fn: Any) -> Any:
@@ -2415,69 +2494,12 @@ class Server:
         """Serve the client at two binary streams, which stay open; blocks."""
         session = ServerSession(self, reader, writer)
         self._sessions.add(session)
-        with ExitStack() as stack:
+        with ExitStack() as stack:  # handlers are told to end before it, not waited for
             stack.callback(self._sessions.discard, session)
             if self.lifespan:
                 session.lifespan_context = entered(self.lifespan(self), stack)
             stack.callback(session.close)
             session.serve()
-
-
-class Reading:
-    """Reading is a job of the pool, whose threads do it by turns.
-
-    While no other job runs, the reader runs a handler itself, which saves half of the
-    time of a call (33 us, 58 with a change of threads).  If that takes over 2 ms,
-    another thread reads on, and this one is a worker like others.
-    """
-
-    HAND_OVER = 0.002  # seconds
-
-    def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any) -> None:
-        self._read_one = read_one       # reads a line and acts on it; False: the end
-        self._pool = pool
-        self._jobs = jobs               # of the thread in `serve`, which watches
-        self._lock = threading.Lock()   # held when another thread is to read, which
-        self._turn = 0                  # makes this go up
-        self._began = 0.0               # when what the reader runs began; 0: nothing
-        self._is_watched = False        # is there a job that will look at it?
-        self.is_over = threading.Event()
-
-    def run(self, handler: Job) -> None:
-        """Run a handler on the calling thread, the reader, or let the pool do so."""
-        if self._pool.unfinished > 1:  # more than this one
-            self._pool.submit(handler)
-            return
-        turn, self._began = self._turn, monotonic()
-        self._look_soon()
-        handler()
-        with self._lock:
-            if turn == self._turn:  # else it is another's
-                self._began = 0.0
-
-    def read(self) -> None:
-        with self._lock:  # not before the turn is that of this thread
-            turn = self._turn
-        while turn == self._turn and self._read_one():
-            pass
-        if turn == self._turn:  # the end: no handler takes the place of the reader
-            self.is_over.wait()
-
-    def _look_soon(self) -> None:
-        if not self._is_watched:
-            self._is_watched = True
-            self._jobs.put(self._look)
-
-    def _look(self) -> None:
-        self._is_watched = False  # before it looks: what begins now needs another look
-        sleep(self.HAND_OVER)
-        with self._lock, suppress(RuntimeError):  # no thread
-            if self._began and monotonic() - self._began >= self.HAND_OVER:
-                self._pool.submit(self.read)
-                self._turn += 1
-                self._began = 0.0
-        if self._began:
-            self._look_soon()
 
 
 class ServerSession(Connection):
@@ -2500,7 +2522,7 @@ class ServerSession(Connection):
 
     def serve(self) -> None:
         """Serve until the client hangs up, and what is in flight has finished."""
-        self._pool.submit(self._reading.read)
+        self._pool.submit(self._reading.read, spare=1)  # so `_look` need not start one
         # Not without a limit: a signal that comes just before the wait would be lost.
         while not self.has_input_ended:
             self._run_job(1.0)
@@ -2512,7 +2534,7 @@ class ServerSession(Connection):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:
-        jobs = self._pool.unfinished - 1 + self._notices.unfinished  # one reads
+        jobs = self._pool.unfinished - 1  # one reads
         is_open = not self.why_ended and (self._queue or self.incoming)
         return bool(jobs or is_open) or self._writing.locked()
 
@@ -2543,6 +2565,7 @@ class ServerSession(Connection):
     def on_notification(self, method: str, params: Json) -> None:
         if method in self.server.functions:
             request = Serving(self, None, method, params)
+            self.incoming[request] = request  # where only the end finds it
             self._notices.submit(partial(self._handle, self.call_own, request))
 
     def on_request(self, request: Serving) -> None:
@@ -2558,12 +2581,13 @@ class ServerSession(Connection):
         if row.capability and not declares(self.server.capabilities, row.capability):
             raise unknown_method(request.method)
         job = partial(self._handle, getattr(self, row.handler), request)
+        is_full = len(self.incoming) > MAX_REQUESTS and not self._reads_file
+        if is_full and request.method != "ping":
+            raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests in flight")
         if row.revisions != BOTH:  # none of these calls a function of the user
             return job()
-        if len(self.incoming) > MAX_REQUESTS and not self._reads_file:
-            raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests in flight")
         if not request.batch:
-            request.put = self.write
+            request.send_response = self.write
         if request.batch or self._host:
             self._pool.submit(job)
         else:
@@ -2591,6 +2615,7 @@ class ServerSession(Connection):
         with suppress(BaseException):  # its own methods may fail
             self._fail(request, error)
         request.fail(McpError(INTERNAL_ERROR, "Internal error"))  # else: no effect
+        del error  # its traceback has this frame: a cycle would be kept for long
 
     def _fail(self, request: Serving, error: BaseException) -> None:
         # The response for what a handler raised: the one place for that.
@@ -2621,7 +2646,7 @@ class ServerSession(Connection):
             values = dict(zip(names, values))
         kind: Any = Context
         if function.is_async:
-            kind, request.say = AsyncContext, self.post
+            kind, request.send_notice = AsyncContext, self.post
         context = kind(request) if function.context_names else None
         try:
             call = function.bind(values, context)
@@ -2640,7 +2665,7 @@ class ServerSession(Connection):
         if isinstance(value, Done):
             return None
         if hasattr(value, "__await__"):
-            value = EventLoop.run(value, request)
+            value = result_of(EventLoop.start(value), request)
         return value
 
     def _streams(self) -> list[Any]:
@@ -2649,12 +2674,12 @@ class ServerSession(Connection):
 
     def tell(self, method: str, params: Json) -> None:
         # The list of a kind has changed, or a resource.
-        topic = normal_uri(params["uri"]) if params else method
+        topic = normal_uri(params.get("uri", method))
         if topic in self.legacy.topics:
             self.post(notification(method, params))
         for stream in self._streams():
             if topic in stream.era.topics:
-                self.post(notification(method, stream.tagged(params)), stream.is_open)
+                self.post(notification(method, stream.tagged(params)), stream.is_live)
 
     def open_stream(self, request: Serving) -> None:
         # Open a stream; it has no response before its end.
@@ -2674,20 +2699,21 @@ class ServerSession(Connection):
 
         def opens() -> bool:
             request.era.topics = topics  # not before: it has to be acknowledged first
-            return True
+            return request.is_live()
 
         params = request.tagged({"notifications": agreed})
         method = "notifications/subscriptions/acknowledged"
         self.post(notification(method, params), opens)
 
-    def initialize(self, request: Serving) -> Json:
+    def initialize(self, request: Serving) -> None:
         if request.batch:
             raise McpError(INVALID_REQUEST, "initialize cannot be in an array")
         self.legacy.initialize(request.params)  # nobody waits for `initialized`
         self.has_batches = self.legacy.date in WITH_BATCHES
-        return fields(
+        self._respond(request, fields(
             protocol_version=self.legacy.date, capabilities=self.server.capabilities,
-            server_info=self.server.info, instructions=self.server.instructions)
+            server_info=self.server.info, instructions=self.server.instructions))
+        self.legacy.topics.update(LIST_CHANGED.values())  # not before the response
 
     def discover(self, request: Serving) -> Json:
         return fields(supported_versions=MODERN, capabilities=self.server.capabilities,
@@ -2754,10 +2780,9 @@ class ServerSession(Connection):
         if normal in resources:
             return resources[normal], {}
         for resource in resources.copy().values():
-            if resource.template.names:
-                values = resource.template.match(normal)
-                if values is not None:
-                    return resource, values
+            values = resource.template.match(normal)
+            if values is not None:
+                return resource, values
         raise McpError(request.era.not_found, f"Unknown resource {uri}", {"uri": uri})
 
     def complete(self, request: Serving) -> Json:
@@ -2768,10 +2793,10 @@ class ServerSession(Connection):
         context = require(request.params, "context", dict, {})
         others = require(context, "arguments", dict, {})
         if ref.get("type") == "ref/prompt":
-            key = require(ref, "name", str)
+            kind, key = "prompts", require(ref, "name", str)
         else:
-            key = normal_uri(require(ref, "uri", str), "{}")
-        if not any(key in entries for entries in self.server.entries.values()):
+            kind, key = "resources", normal_uri(require(ref, "uri", str), "{}")
+        if key not in self.server.entries[kind]:
             raise invalid_params(f"Unknown ref {show(ref)}", "ref")
         found: Any = []
         function = self.server.functions.get((key, name))
@@ -2809,7 +2834,7 @@ class Pipes:
         return None
 
     def close(self, connection: Connection) -> None:
-        connection.close_output(PATIENCE)
+        connection.close_output()
         self.hung_up.wait(PATIENCE)
 
 
@@ -2833,7 +2858,11 @@ class Process(Pipes):
         super().__init__(self._popen.stdout, self._popen.stdin)
         self._show = getattr(stderr, "write", stderr)
         self._stderr_read = threading.Event()
-        start_thread("stderr", self._read_stderr)
+        try:
+            start_thread("stderr", self._read_stderr)
+        except RuntimeError:  # there is none
+            self._signal(9)
+            raise
 
     def _read_stderr(self) -> None:
         import io
@@ -2850,29 +2879,30 @@ class Process(Pipes):
 
     def exit_code(self, patience: float = 0) -> int | None:
         with suppress(Exception):  # TimeoutExpired
-            self._popen.wait(patience)
+            if self._popen.returncode is None and (patience or self.hung_up.is_set()):
+                self._popen.wait(patience)  # a look ends no launcher's child
+                if os.name != "nt":
+                    self._signal(9)  # what is left of its group
             self._stderr_read.wait(patience)  # another process may have it, too
         return self._popen.returncode  # type: ignore[no-any-return]
 
     def close(self, connection: Connection) -> None:
         """Close its stdin; SIGTERM; SIGKILL: with a wait after each."""
         if self.writer.closed:
-            return  # by now its number may be another's
-        is_running = self._popen.returncode is None  # so far it was not reaped
+            return
         try:
-            connection.close_output(PATIENCE / 2)
+            connection.close_output()
             for number in (15, 9):
                 # While a pipe is open, somebody of its group has not ended.
-                if not (self.hung_up.wait(PATIENCE) and self._stderr_read.wait(PATIENCE)
-                        and self.exit_code(PATIENCE) is not None):
+                if self.hung_up.wait(PATIENCE) and self._stderr_read.wait(PATIENCE):
+                    self.exit_code(PATIENCE)
+                if self._popen.returncode is None:  # else its number may be another's
                     self._signal(number)
         except BaseException:  # Ctrl-C
             self._signal(9)
             raise
         self.exit_code(PATIENCE)
-        if is_running and os.name != "nt":
-            self._signal(9)  # what is left of its group
-        connection.close_output(PATIENCE)  # if a thread was stuck in it before
+        connection.close_output()  # if a thread was stuck in it before
         if self.hung_up.wait(0.2):  # else somebody outside of its group has stdout
             self.reader.close()
 
@@ -2920,8 +2950,8 @@ def open_target(
         raise ValueError("stdio alone: pass a command, or an entry of an mcp.json")
     if hasattr(target[0], "read"):
         return Pipes(*target)
-    variables = {name: value for name, value in os.environ.items() if inherit_env or (
-        name in SAFE_VARIABLES and value[:2] != "()")}  # Shellshock
+    variables = {name: value for name, value in os.environ.items()
+                 if inherit_env or name in SAFE_VARIABLES}
     for name, value in {**as_dict(entry.get("env")), **(env or {})}.items():
         if value is not None:
             variables[name.upper() if os.name == "nt" else name] = json_text(value)
@@ -2966,9 +2996,10 @@ class Client:
             raise ValueError(f"mode must be auto, legacy, modern or one of {BOTH}")
         stderr = sys.stderr if stderr is MISSING else stderr
         self._open = partial(open_target, target, env, inherit_env, cwd, stderr)
-        self._mode, self._log_level = mode, log_level
-        self._begin = partial(Call, self, timeout=timeout, max_timeout=max_timeout,
-                              progress_handler=progress_handler)
+        self._mode = mode
+        self._log_level = log_level
+        self._new_call = partial(Call, self, timeout=timeout, max_timeout=max_timeout,
+                                 progress_handler=progress_handler)
         self.max_message_bytes = max_message_bytes
         self.trace = trace or os.environ.get("MCP_MIN_TRACE")
         self.sampling_handler, self.url_handler = sampling_handler, url_handler
@@ -2977,7 +3008,7 @@ class Client:
         self.roots = None if roots is None else roots_of(roots)
         self._capabilities = self._declared(capabilities or {})
         self._info = {"name": "mcp_min", "version": __version__, **(client_info or {})}
-        self.meta: Json = {}  # of each request, without a handshake
+        self.modern_meta: Json = {}  # of each request, without a handshake
         self._connecting = threading.Lock()
         self._pipes = Pipes(None, None)
         self._session: ClientSession | None = None  # None: the client is new
@@ -3056,11 +3087,11 @@ class Client:
             self._discover()
         else:
             self._initialize(date)
-        if self.meta and self.log_handler:  # some servers log, and do not declare it
+        if self.modern_meta and self.log_handler:  # some log, and do not declare it
             self.set_logging_level(self._log_level or "info")
         elif self._log_level and declares(self.server_capabilities, "logging"):
             self.set_logging_level(self._log_level)
-        if self.meta and self.message_handler:
+        if self.modern_meta and self.message_handler:
             with suppress(McpError, RequestTimeout):  # it offers no changes
                 self._subscribe("subscriptions/listen", timeout=PROBE_SECONDS)
 
@@ -3094,9 +3125,9 @@ class Client:
             raise
 
     def _discover(self, **options: Any) -> None:
-        self.meta = {f"{META}protocolVersion": MODERN[-1],
-                     f"{META}clientCapabilities": self._capabilities,
-                     f"{META}clientInfo": self._info}
+        self.modern_meta = {f"{META}protocolVersion": MODERN[-1],
+                            f"{META}clientCapabilities": self._capabilities,
+                            f"{META}clientInfo": self._info}
         ask = partial(self.request, "server/discover", **options)
         try:
             result = ask()
@@ -3107,7 +3138,7 @@ class Client:
         self._adopt(result, MODERN[-1], as_list(result.get("supportedVersions")))
 
     def _initialize(self, date: str = LEGACY[-1]) -> None:
-        self.meta = {}
+        self.modern_meta = {}
         result = self.request("initialize", {
             "protocolVersion": date, "capabilities": self._capabilities,
             "clientInfo": self._info})
@@ -3125,27 +3156,27 @@ class Client:
 
     def request(self, method: str, params: Json | None = None, **options: Any) -> Json:
         """Send any request, also what the server does not declare; its result."""
-        return self._begin(method, params, **options).wait()  # type: ignore
+        return self._new_call(method, params, **options).wait()  # type: ignore
 
     def submit(self, method: str, params: Json | None = None,
                **options: Any) -> Future[Any]:
         """Send any request without waiting; cancel() of the future tells the server."""
-        return self._begin(method, params, **options).submit()
+        return self._new_call(method, params, **options).submit()
 
     def notify(self, method: str, params: Json | None = None) -> None:
         self.session().post(notification(method, params or {}))
 
-    def _ask(self, method: str, params: Json, options: Json,
+    def _call(self, method: str, params: Json, options: Json,
              read: Callable[[Json], Any] = as_dict) -> Call:
         self.session()
         needed = METHODS[method].capability
         if needed and not declares(self.server_capabilities, needed):
             raise McpError(METHOD_NOT_FOUND, f"The server does not declare {needed}; "
                            f"client.request({method!r}, …) asks it all the same")
-        return self._begin(method, params, read, **options)
+        return self._new_call(method, params, read, **options)
 
     def ping(self, **options: Any) -> None:
-        self.request("server/discover" if self.meta else "ping", **options)
+        self.request("server/discover" if self.modern_meta else "ping", **options)
 
     def call_tool(self, name: str, arguments: Json | None = None,
                   **options: Any) -> ToolResult:
@@ -3166,13 +3197,13 @@ class Client:
             return found
 
         params = {"name": name, "arguments": plain(arguments or {})}
-        return self._ask("tools/call", params, options, read)
+        return self._call("tools/call", params, options, read)
 
     def _list(self, method: str, cursor: Any = MISSING, **options: Any) -> Any:
         key = METHODS[method].list_key
         if cursor is not MISSING:
             read = partial(with_list, key)
-            return self._ask(method, fields(cursor=cursor), options, read).wait()
+            return self._call(method, fields(cursor=cursor), options, read).wait()
         cursor, seen = None, list[Any]()
         pages: list[list[Wire]] = []
         while cursor not in seen and len(seen) < MAX_PAGES:
@@ -3193,7 +3224,7 @@ class Client:
 
     def read_resource(self, uri: str, **options: Any) -> list[ResourceContents]:
         read = partial(with_list, "contents")
-        result = self._ask("resources/read", {"uri": str(uri)}, options, read).wait()
+        result = self._call("resources/read", {"uri": str(uri)}, options, read).wait()
         return list(map(ResourceContents.of, result["contents"]))
 
     def get_prompt(self, name: str, arguments: Json | None = None,
@@ -3202,7 +3233,7 @@ class Client:
         texts = {key: json_text(plain(one)) for key, one in (arguments or {}).items()}
         params = {"name": name, "arguments": texts}
         read = partial(with_list, "messages")
-        return self._ask("prompts/get", params, options, read).wait()  # type: ignore
+        return self._call("prompts/get", params, options, read).wait()  # type: ignore
 
     def complete(self, ref: str, argument: str, value: str,
                  context: dict[str, str] | None = None, **options: Any) -> Wire:
@@ -3212,13 +3243,13 @@ class Client:
             whose = {"type": "ref/resource", "uri": ref}
         params = {"ref": whose, "argument": {"name": argument, "value": value},
                   "context": {"arguments": context or {}}}
-        result = self._ask("completion/complete", params, options).wait()
+        result = self._call("completion/complete", params, options).wait()
         return with_list("values", as_dict(result.get("completion")), str)
 
     def _subscribe(self, method: str, uri: str = "", **options: Any) -> None:
         # Without a handshake the stream is replaced by one with, or without, a URI.
-        if not self.meta:
-            self._ask(method, {"uri": uri}, options).wait()
+        if not self.modern_meta:
+            self._call(method, {"uri": uri}, options).wait()
             return
         with self._subscribing:
             uris = {old for old in self._uris if normal_uri(old) != normal_uri(uri)}
@@ -3227,7 +3258,7 @@ class Client:
             wanted: Json = {f"{kind}ListChanged": True for kind in LIST_CHANGED}
             wanted["resourceSubscriptions"] = sorted(uris)
             params = {"notifications": wanted}
-            stream = self._begin("subscriptions/listen", params, **options)
+            stream = self._new_call("subscriptions/listen", params, **options)
             agreed = as_dict(stream.wait().get("notifications"))  # it is acknowledged
             if not uris.issubset(as_list(agreed.get("resourceSubscriptions"))):
                 stream.cancel()
@@ -3251,15 +3282,15 @@ class Client:
                 "subscriptions/listen", {"uris": sorted(self._uris)})
 
     def set_logging_level(self, level: str, **options: Any) -> None:
-        if self.meta:
-            self.meta[f"{META}logLevel"] = level
+        if self.modern_meta:
+            self.modern_meta[f"{META}logLevel"] = level
         else:
-            self._ask("logging/setLevel", {"level": level}, options).wait()
+            self._call("logging/setLevel", {"level": level}, options).wait()
 
     def set_roots(self, roots: Any) -> None:
         """The folders that the server may work in: paths, URIs or dicts; it is told."""
         self.roots = roots_of(roots)
-        if not self.meta:
+        if not self.modern_meta:
             self.notify("notifications/roots/list_changed")
 
 
@@ -3284,7 +3315,7 @@ def roots_of(roots: Any) -> list[Json]:
 class Call:
     """A call of the user: it was sent; `wait` gives its result, which `read` reads.
 
-    A result may say that input is required: it is sent again, with the answers.
+    A result may say that input is required: the request is sent again.
     """
 
     def __init__(
@@ -3293,7 +3324,7 @@ class Call:
             timeout: Seconds, max_timeout: Seconds, progress_handler: Handler) -> None:
         self._session = client.session()
         self._method, self._read = method, read
-        self._params = with_meta(params or {}, {**(meta or {}), **client.meta})
+        self._params = with_meta(params or {}, {**(meta or {}), **client.modern_meta})
         self._timeout, self._on_progress = timeout, progress_handler
         limit = threading.TIMEOUT_MAX if max_timeout is None else max_timeout
         self._end = monotonic() + limit
@@ -3330,7 +3361,7 @@ class Call:
 
     def cancel(self) -> None:
         self._is_cancelled = True
-        self.outgoing.cancel(Cancelled(), "the call was cancelled")
+        self.outgoing.cancel(Cancelled())
 
     def submit(self) -> Future[Any]:
         from concurrent.futures import Future
@@ -3382,22 +3413,22 @@ class ClientSession(Connection):
             code = self._pipes.exit_code(PATIENCE / 2)
             text = str(why) if code is None else f"{why} (exit code {code})"
             super().end(
-                ConnectionClosed(text + self.hint(), code, self._pipes.stderr_tail))
+                ConnectionClosed(text + self.quoted(), code, self._pipes.stderr_tail))
 
     def is_asked(self) -> bool:
-        return bool(self.incoming)
+        return not all(one.decided.locked() for one in self.incoming.copy().values())
 
     def on_end(self) -> None:
         self.end(ConnectionClosed("The server closed the connection"))
 
-    def hint(self) -> str:
+    def quoted(self) -> str:
         said = "\n".join([*self.noise.copy(), self._pipes.stderr_tail[-1000:]]).strip()
         return f"; it wrote: {said}" if said else ""
 
     def on_refused(self, line: Line, error: McpError, found_id: Any) -> Line:
-        """Fail the call that it was for; garbage is never answered."""
+        """Fail the call that it was for, or all if it is not known; answer nothing."""
         self.noise.append(show(line[:200].decode("utf-8", "replace")))
-        if b'"method"' in line[:200]:
+        if b'"method"' in line[:200].partition(b'"result"')[0]:
             return b""  # a request or notification: its id is none of ours
         found = own_id(id_at_head(line) if found_id is None else found_id)
         for number, outgoing in self.outgoing.copy().items():
@@ -3410,7 +3441,7 @@ class ClientSession(Connection):
         tag = as_dict(params.get("_meta")).get(f"{META}subscriptionId")
         stream = self.outgoing.get(own_id(tag))
         if stream and method == "notifications/subscriptions/acknowledged":
-            stream.events.put(params)
+            stream.events.put(params)  # as if it were the result: it stays open
         elif stream or tag is None:  # else it is of a stream that was cancelled
             client = self._client
             if client.log_handler and method == "notifications/message":
@@ -3481,7 +3512,6 @@ SERVER: a command, or a file.py.  Exit status: 0, 1 (failed), 2 (usage)."""
 
 
 def main(words: list[Any]) -> int:
-    """Run a command; the exit status."""
     options: Json = {"env": {}, "timeout": 60.0}
     try:
         while words[:1] in (["--env"], ["--timeout"]):
@@ -3513,18 +3543,19 @@ def main(words: list[Any]) -> int:
 
 
 def relay(path: str) -> None:
-    """Connect stdin and stdout with the server that listens at a path."""
     import socket
-    from pathlib import Path
     with stdio_server() as (reader, writer):
         for _ in range(50):  # its application may be about to start
             try:
-                port, ours, theirs = Path(path).expanduser().read_text().split()
-                connection = socket.create_connection(("127.0.0.1", int(port)), 0.2)
-                connection.sendall(f"{ours}\n".encode())
-                if connection.recv(65) != f"{theirs}\n".encode():
+                with open(os.path.expanduser(path)) as file:
+                    port, of_client, of_server = file.read().split()
+                    if os.name != "nt" and os.stat(file.fileno()).st_uid != os.getuid():
+                        raise ValueError("the file is of another user")
+                channel = socket.create_connection(("127.0.0.1", int(port)), 0.5)
+                channel.sendall(f"{of_client}\n".encode())
+                if channel.recv(65) != f"{of_server}\n".encode():
                     raise ValueError("it does not know the secret")
-                connection.settimeout(None)
+                channel.settimeout(None)
                 break
             except (OSError, ValueError) as error:
                 failed = McpError(INTERNAL_ERROR, f"No server at {path}: {error}")
@@ -3539,18 +3570,17 @@ def relay(path: str) -> None:
         def send_all() -> None:
             with suppress(OSError):
                 for line in read_lines(reader, sys.maxsize):  # the server has one
-                    connection.sendall(line + b"\n")
-                connection.shutdown(socket.SHUT_WR)
+                    channel.sendall(line + b"\n")
+                channel.shutdown(socket.SHUT_WR)
 
         start_thread("relay", send_all)
-        for chunk in iter(partial(connection.recv, 65536), b""):
+        for chunk in iter(partial(channel.recv, 65536), b""):
             with suppress(AttributeError, OSError):  # Windows
                 os.set_blocking(writer.fileno(), True)  # somebody may have changed that
             writer.write(chunk)
 
 
 def show_offers(client: Client) -> None:
-    """Show what a server offers."""
     info = client.server_info
     say(f"{info.name} {info.version}, revision {client.protocol_version}")
     for kind in ("tools", "resources", "resource_templates", "prompts"):
@@ -3567,11 +3597,10 @@ def show_offers(client: Client) -> None:
 
 
 def use_server(command: str, words: list[str], options: Json) -> None:
-    """Do what a command says, and show what comes."""
-    if command not in ("list", "call", "read", "prompt"):
-        raise ValueError(f"{command}: write it as above")
-    at = -1 if command == "list" else words.index("--", 1)
+    at = words.index("--") if "--" in words else -1
     server = words[at + 1:]
+    if command != "list" and (at < 1 or command not in ("call", "read", "prompt")):
+        raise ValueError(f"{command}: write it as above, with -- before the server")
     if sys.stdin.isatty() and sys.stderr.isatty():  # somebody is there
         tell = partial(say, file=sys.stderr)
         options.update(progress_handler=tell, log_handler=tell, log_level="info",
@@ -3593,7 +3622,7 @@ def use_server(command: str, words: list[str], options: Json) -> None:
         for block in blocks:
             contents = block.get("resource", block)
             contents.update(dict.fromkeys(contents.keys() & {"data", "blob"}, "..."))
-            say(contents.get("text") or json_text(contents))
+            say(contents.get("text", json_text(contents)))
 
 
 def arguments_of(pairs: Iterable[str], schema: Json) -> Json:
@@ -3641,7 +3670,7 @@ def demo() -> None:
         with Client(server, mode=date, trace=say,
                     elicitation_handler=lambda *question: "Ada") as client:
             client.list_tools()
-            client.call_tool("book", {"seats": "2"})
+            client.call_tool("book", {"seats": 2})
 
 
 if __name__ == "__main__":

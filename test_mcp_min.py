@@ -57,8 +57,9 @@ from mcp_min import (  # noqa: E402
 )
 
 HERE = Path(mcp_min.__file__).resolve().parent
-CACHED = mcp_min.__spec__.cached or ""  # it starts faster
-COMMAND = [sys.executable, CACHED if os.path.exists(CACHED) else mcp_min.__file__]
+CACHED = Path(mcp_min.__spec__.cached or "none")  # it starts faster
+IS_NEW = CACHED.exists() and CACHED.stat().st_mtime > os.stat(mcp_min.__file__).st_mtime
+COMMAND = [sys.executable, str(CACHED) if IS_NEW else mcp_min.__file__]
 LATEST = "2025-11-25"
 SECONDS = 60  # for what must happen; only a failing test takes so long
 
@@ -301,11 +302,9 @@ class Test3Framing(Case):
     PING = b'{"jsonrpc": "2.0", "id": 3, "method": "ping"}'
     LIMIT = 1000
 
-    def test_a_blank_line_is_ignored(self):
-        self.check([(b"",), (b" \t ",), (b"\r",), (b"\r\r \n\r",)])
-
-    def test_a_line_that_can_be_read_is_answered(self):
+    def test_a_blank_line_is_ignored_and_one_that_can_be_read_is_answered(self):
         self.check([
+            (b"",), (b" \t ",), (b"\r",), (b"\r\r \n\r",),
             (self.PING + b"\r", answered(3)),
             (b" \t" + self.PING + b" \t", answered(3)),
             (b"\xef\xbb\xbf" + self.PING, answered(3)),
@@ -644,6 +643,12 @@ class Test4Cancellation(Case):
             handlers.go.set()
             got = {wire.receive()["id"] for _ in range(1000)}
             self.assertEqual(got, {*range(1, 1000), 1003})
+        with Wire(echo_server()) as wire:
+            for id in range(1, 1002):
+                wire.send(modern(id, "subscriptions/listen", notifications={}))
+            for _ in range(1000):
+                self.assertIn("acknowledged", wire.receive()["method"])
+            wire.expect(refused(INTERNAL_ERROR, 1001))
 
     def test_each_request_is_answered_once_or_was_cancelled(self):
         self.drain(SECONDS)
@@ -732,20 +737,19 @@ class Test4Batches(unittest.TestCase):
                     wire.expect([answered(1)])
                 wire.fence()
 
-    def test_an_array_holds_up_nobody_and_its_ids_are_in_use_until_it_is_answered(self):
+    def test_an_array_holds_up_nobody_and_an_id_is_in_use_until_it_is_answered(self):
         for workers in (1, 64):
             handlers = Handlers(max_workers=workers)
             with self.subTest(workers), Wire(handlers.server, "2025-03-26") as wire:
-                wire.send([call(1, "hold"), request(2, "ping"), call(2, "count")])
+                wire.send([call(1, "hold"), request(2, "ping"), call(3, "count")])
                 handlers.await_start()
-                for id in (1, 2):
-                    wire.send(request(id, "ping"))
-                    wire.expect(refused(INVALID_REQUEST, id))
+                wire.send(request(1, "ping"))
+                wire.expect(refused(INVALID_REQUEST, 1))
                 wire.send(cancel(2))  # too late: it was answered, though not sent
                 wire.fence()
                 handlers.go.set()
-                self.assertEqual(ids_of(wire.receive()), [1, 2, 2])
-                self.assertEqual(wire.ask(call(2, "count")), text(2, "1"))
+                self.assertEqual(ids_of(wire.receive()), [1, 2, 3])
+                self.assertEqual(wire.ask(call(1, "count")), text(1, "2"))
 
 
 class Test4Turns(unittest.TestCase):
@@ -828,6 +832,23 @@ class Test4Turns(unittest.TestCase):
                         "message": "half"})
                 wire.expect(answered(1))
                 wire.ask(call(2, "step", meta={"other": token}, count=1))
+
+    def test_progress_of_several_threads_increases(self):
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(1e-6)
+        handlers, last = Handlers(), -1
+        with Wire(handlers.server) as wire:
+            wire.send(call(1, "hold", meta={"progressToken": 1}))
+            report = handlers.await_start().report_progress
+            self.assertRaises(ValueError, report, float("inf"))  # and nothing else
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                pool.map(report, range(1000))
+            handlers.go.set()
+            while last < 999:
+                progress = wire.receive()["params"]["progress"]
+                self.assertGreater(progress, last)
+                last = progress
+            wire.expect(text(1, "held"))
 
     def test_nothing_is_said_about_a_request_after_its_response(self):
         def report(ctx):
@@ -1031,41 +1052,45 @@ class Test4Ends(Case):
 
 class Test4NoThreads(unittest.TestCase):
     def no_threads(self):
-        self.failed = gate()
+        error = RuntimeError("can't start new thread")
+        return mock.patch.object(threading.Thread, "start", side_effect=error)
 
-        def start(thread):
-            self.failed.set()
-            raise RuntimeError("can't start new thread")
-
-        return mock.patch.object(threading.Thread, "start", start)
-
-    def test_a_session_that_cannot_begin_says_so(self):
+    def test_a_session_or_a_request_that_no_thread_can_run_gets_an_error_in_words(self):
         with self.no_threads(), self.assertRaisesRegex(RuntimeError, "thread"):
             echo_server().serve(io.BytesIO(), io.BytesIO())
-
-    def test_a_request_that_no_thread_can_run_gets_an_error_in_words(self):
-        with Wire(Handlers(run_handler=lambda job: job()).server) as wire:
-            with self.no_threads():
-                wire.send(call(1, "count"))
-                got = wire.expect(refused(INTERNAL_ERROR, 1))
-                self.assertIn("thread", got["error"]["message"])
-                wire.fence()
-            self.assertEqual(wire.ask(call(1, "count")), text(1, "1"))
-
-    def test_the_reader_runs_a_handler_and_reads_on_once_there_is_a_thread(self):
         handlers = Handlers()
-        with Wire(handlers.server) as wire:
-            with self.no_threads():
-                self.assertEqual(wire.ask(call(1, "count")), text(1, "1"))
-                wire.send(call(2, "hold"))
-                handlers.await_start()
-                wire.send(request(3, "ping"))
-                for _ in range(3):  # it tries again and again
-                    self.failed.clear()
-                    self.failed.wait()
-            wire.expect(answered(3))
+        with Wire(handlers.server) as wire, self.no_threads():
+            wire.send(call(1, "hold"))
+            handlers.await_start()
+            wire.send(call(2, "count"))
+            got = wire.expect(refused(INTERNAL_ERROR, 2))
+            self.assertIn("thread", got["error"]["message"])
             handlers.go.set()
-            wire.expect(text(2, "held"))
+            wire.expect(text(1, "held"))
+            self.assertEqual(wire.ask(call(2, "count")), text(2, "1"))
+
+    def test_a_handler_that_asks_gets_its_answer_also_then(self):
+        server = echo_server()
+
+        @server.tool
+        def roots(ctx: Context) -> str:
+            return str(ctx.list_roots())
+
+        with Wire(server, roots={}) as wire, self.no_threads():
+            wire.send(call(1, "roots"))
+            question = wire.expect({"method": "roots/list"})
+            wire.send(answered(question["id"], roots=[]))
+            wire.expect(text(1, "[]"))
+
+    def test_a_client_without_threads_leaves_no_process(self):
+        popen, started = subprocess.Popen, []
+        command = [sys.executable, "-c", "input()"]
+        with mock.patch("subprocess.Popen", lambda *argv, **options: (
+                started.append(popen(*argv, **options)) or started[0])):
+            with self.no_threads(), self.assertRaisesRegex(RuntimeError, "thread"):
+                Client(command).connect()
+        with started[0]:
+            self.assertTrue(started[0].wait(SECONDS))
 
 
 # -- 5. JSON Schema --------------------------------------------------------------------
@@ -1129,7 +1154,6 @@ KEYWORDS = [  # a schema, what fits it, what does not
 ]
 REFERENCES = [
     ({"$defs": {"a": NULL}, "items": {"$ref": "#/$defs/a"}}, [[None]], [[1]]),
-    ({"$defs": {"a/b~%": False}, "$ref": "#/$defs/a~1b~0%25"}, [], [1]),
     ({"prefixItems": [NULL, {"$ref": "#/prefixItems/0"}]}, [[None, None]], [[None, 1]]),
     ({"$ref": "#/definitions/a", "definitions": {
         "a": {"$ref": "#/definitions/b"}, "b": NULL}}, [None], [1]),
@@ -1226,10 +1250,7 @@ class Test5Schema(unittest.TestCase):
                     self.assertEqual(fits, number < len(fitting))
 
     def test_each_keyword_takes_what_fits_and_nothing_else(self):
-        self.check(KEYWORDS)
-
-    def test_a_ref_leads_to_a_pointer_or_the_whole(self):
-        self.check(REFERENCES)
+        self.check(KEYWORDS + REFERENCES)
 
     @unittest.skipUnless(find_spec("jsonschema"), "jsonschema is not installed")
     def test_verdicts_are_those_of_the_package_jsonschema(self):
@@ -1293,6 +1314,8 @@ class Test5Schema(unittest.TestCase):
                     Session(lambda: "", options={kind: schema})
 
     def test_a_given_input_schema_is_listed_as_it_is_and_applied(self):
+        with Session(lambda: "", options={"input_schema": {}}) as wire:
+            self.assertEqual(wire.listed()[0]["inputSchema"], {"type": "object"})
         schema = {"type": "object", "properties": {"when": TEXT, "n": INTEGER},
                   "minProperties": 1, "x-mine": True}
         with Session(lambda **values: values, options={"input_schema": schema}) as wire:
@@ -1358,8 +1381,9 @@ CONSTRUCTED = [
         "type": "audio", "data": "AAE=", "mimeType": "audio/wav"}),
     (ResourceLink("a://b", "b", mime_type="text/plain"),
      {"type": "resource_link", "uri": "a://b", "name": "b", "mimeType": "text/plain"}),
-    (EmbeddedResource("a://b", "t"),
-     {"type": "resource", "resource": {"uri": "a://b", "text": "t"}}),
+    (EmbeddedResource("a://b", "t", annotations={"priority": 1}),
+     {"type": "resource", "resource": {"uri": "a://b", "text": "t"},
+      "annotations": {"priority": 1}}),
     (ResourceContents("a://b", data=b"\0\1"), {"uri": "a://b", "blob": "AAE="}),
     (Message("user", "a"), {"role": "user", "content": {"type": "text", "text": "a"}}),
     (Message("assistant", Image(data=b"\0\1")), {"role": "assistant", "content": PNG}),
@@ -1579,7 +1603,8 @@ HINTS = [  # a hint, its schema, a value on the wire, what arrives
     (datetime.datetime, of("date-time"), "2024-05-01T12:00:00Z", NOON),
     (datetime.date, of("date"), "2024-05-01", DAY), (Path, TEXT, "a", Path("a")),
     (datetime.time, of("time"), "12:30", HOUR), (uuid.UUID, of("uuid"), str(ID), ID),
-    (decimal.Decimal, {"type": ["string", "number"]}, 1.1, decimal.Decimal("1.1")),
+    (decimal.Decimal, {"type": ["string", "number"], "pattern": "^[-+0-9.eE]+$"},
+     1.1, decimal.Decimal("1.1")),
     (bytes, typed("string", contentEncoding="base64"), "AAE=", b"\0\1"),
     (Annotated[int, "how many"], typed("integer", description="how many"), 1, 1),
     (List[Annotated[int, Field(ge=1), {"multipleOf": 2}]], typed("array", items=typed(
@@ -1612,7 +1637,8 @@ DEFAULTS = [  # a hint, a default, what is sent, what arrives
     (Optional[int], None, "null", None), (int, 5, "null", 5),
     (Goods, None, {"amount": 1, "note": None, "tags": None}, Goods(1)),
     (List[Point], None, [{"x": 1, "y": None}], [Point(1)]),
-    (dict, {"a": BAD}, None, {"a": BAD}),  # which has no JSON form
+    (dict, {"a": BAD}, None, {"a": BAD}),  # which has no JSON form; nor has inf
+    (float, float("inf"), None, float("inf")),
 ]
 LENIENT = [  # a hint, what is sent, what arrives
     (int, "5", 5), (int, "-3", -3), (int, " 5", 5), (int, "5.0", 5),
@@ -1621,6 +1647,7 @@ LENIENT = [  # a hint, what is sent, what arrives
     (float, "5", 5.0), (float, "NaN", BAD), (float, "1e999", BAD), (bool, "true", True),
     (bool, "True", BAD), (bool, 1, BAD), (List[int], "[1, 2]", [1, 2]),
     (List[int], ["1", 2], [1, 2]), (List[int], "1", BAD), (List[int], "[1", BAD),
+    (List[int], ["1"] * 50, [1] * 50),
     (Dict[str, int], '{"a": 1}', {"a": 1}), (Point, '{"x": 1}', Point(1)),
     (Point, {"x": "1"}, Point(1)), (str, '["a"]', '["a"]'), (str, 5, BAD),
     (str, None, BAD), (Union[int, str], "5", "5"), (Optional[int], "5", 5),
@@ -1629,7 +1656,7 @@ LENIENT = [  # a hint, what is sent, what arrives
     (Union[datetime.date, str], "hello", "hello"),
     (Union[datetime.date, str], "2024-05-01", DAY), (datetime.date, "tomorrow", BAD),
     (Union[uuid.UUID, datetime.date, int], "2024-05-01", DAY), (bytes, "?", BAD),
-    (Union[Color, int, None], "green", BAD), (decimal.Decimal, "much", BAD),
+    (Union[Color, int, None], "green", BAD), (decimal.Decimal, "NaN", BAD),
     (Annotated[decimal.Decimal, Field(ge=0)], "-5", BAD),
     (Annotated[decimal.Decimal, Field(ge=0)], "5.1", decimal.Decimal("5.1")),
     (Set[int], [1, 1], BAD), (Tuple[int, str], [1], BAD), (Point, {}, BAD),
@@ -1637,8 +1664,7 @@ LENIENT = [  # a hint, what is sent, what arrives
 ]
 NO_SCHEMA = [  # a hint, and a default
     (Wire,), (List[Wire],), (Optional[Wire],), (Dict[int, str],), (Tree,), (complex,),
-    (typing.Callable[[], int],), (Literal[b"a"],), (float, float("inf")),
-    (float, Field(float("nan"))), (int, Field(min_length=1)),
+    (typing.Callable[[], int],), (Literal[b"a"],), (int, Field(min_length=1)),
 ]
 Page = dataclasses.make_dataclass("Page", [("next", str, None)], **(
     {} if sys.version_info < (3, 10) else {"slots": True}))
@@ -1699,9 +1725,7 @@ class Test7Signatures(unittest.TestCase):
 
     def test_arguments_are_repaired_only_where_they_do_not_fit(self):
         self.arrives(LENIENT)
-
-    def test_null_for_what_has_a_default_is_absent(self):
-        self.arrives(DEFAULTS)
+        self.arrives(DEFAULTS)  # for which null is absent
 
     def test_a_default_is_listed_but_none_and_without_it_a_parameter_is_required(self):
         def tool(a, b: int, c=3, d: Color = Color.RED, e: Point = Point(1), *,
@@ -1725,7 +1749,6 @@ class Test7Signatures(unittest.TestCase):
                 for tool in wire.listed():
                     self.assertEqual(tool["inputSchema"]["required"], ["x"])
 
-    def test_an_unknown_keyword_of_field_is_a_TypeError_that_names_it(self):
         with self.assertRaisesRegex(TypeError, "alias"):
             Field(alias="from")
 
@@ -1764,7 +1787,13 @@ class Test7Signatures(unittest.TestCase):
             result = wire.result(**bad)
         self.assertIs(result["isError"], True)
         self.assertEqual(result["content"][0]["text"].splitlines()[1:], [
-            "order.amount: " + issue, "m: is unknown; known are order, n"])
+            "order.amount: " + issue, "m: is unknown; known are n, order"])
+
+    def test_what_cannot_be_made_is_named_with_its_path(self):
+        Trip = dataclasses.make_dataclass("Trip", [("when", Dict[str, datetime.date])])
+        with Session(taking(Trip)[0]) as wire:
+            result = wire.result(x={"when": {"start": "tomorrow"}})
+        self.assertIn("x.when.start: ValueError", result["content"][0]["text"])
 
     def test_anything_that_can_be_called_by_name_is_a_tool(self):
         for tool, names, arguments, text in [
@@ -1803,7 +1832,8 @@ TEMPLATES = [  # a template, a URI, what its function gets; None: the URI is unk
     ("a://{x}", "a://%2e%2E", None), ("a://{+x}", "a://b%5C..%5Cc", None),
     ("a://{x*}", "a://b/..", None), ("a://s{?x}", "a://s?x=..%2Fb", None),
     ("a://{+x}", "a:///etc", None), ("a://{x}", "a://%2Fetc", None),
-    ("a://{+x}", "a://%5Cetc", None), ("a://{+x}", "a://C:/b", None),
+    ("a://{+x}", "a://%5Cetc", None), ("a://{+x}", "a://C:b", None),
+    ("a://{+x}", "a://" + "b" * 9000, "b" * 9000),
     ("a://{+x}", "a://b..c/.d/...", "b..c/.d/..."),
 ]
 BAD_TEMPLATES = [
@@ -2040,6 +2070,17 @@ class Test9Context(Case):
             wire.ask(call("a", "look", meta={"traceparent": "00-1"}))
         self.assertEqual(found, ["a", {"traceparent": "00-1"}, "test", {
             "roots": {"listChanged": True}}, LATEST, server, "db", False])
+
+    def test_a_change_is_not_told_before_initialize_is_answered(self):
+        def encode(message):
+            if "serverInfo" in message.get("result", {}):
+                server.tool(lambda: "", name="t")
+            return mcp_min.dumps(message).encode()
+
+        server = Server("s")
+        with mock.patch.object(mcp_min, "encode", encode):
+            with Wire(server) as wire:  # which expects the response as the first
+                wire.fence()
 
     def test_track_yields_and_reports_progress(self):
         with serving(lambda ctx: "".join(ctx.track("abc"))) as wire:
@@ -2468,7 +2509,7 @@ class Test11Server(ServerCase):
                     (prompt, {}, "name"),
                     (prompt, {"name": "review", "arguments": bad_lines}, "lines"),
                     (read, {}, "uri"), (read, {"uri": "data://n/x"}, "n"),
-                    (complete, completing("no", "x"), "ref"),
+                    (complete, completing("shout", "x"), "ref"),
                     (complete, completing("no://{x}", "x"), "ref"),
                     (complete, {**completing("review", "x"), "argument": {}}, "name"),
                     ("logging/setLevel", {"level": "loud"}, "level"),
@@ -2482,6 +2523,10 @@ class Test11Server(ServerCase):
                 ("acme/add", {}, -32603), ("acme/x", {}, -32601, {"method": "acme/x"}),
                 (tool, {"name": "shout", "arguments": {"text": "x"}}, -5, {"why": "x"}))
             self.assertEqual(wire.ask(request(1, read, **no))["error"]["data"], no)
+            for name, kind in (("name", "a string"), ("arguments", "an object")):
+                bad = {"name": "shout", name: 5}
+                error = wire.ask(request(1, tool, **bad))["error"]
+                self.assertEqual(error["message"], f"{name} must be {kind}, not 5")
 
     def test_what_a_resource_gives_becomes_contents(self):
         both = [ResourceContents(text="a", mime_type="text/x-a"),
@@ -2743,8 +2788,7 @@ class Test11Server(ServerCase):
                 (lambda: server.tool(echo, name="a b"), ValueError, "'a b'"),
                 (lambda: server.tool(echo, titel="x"), TypeError, "titel"),
                 (lambda: server.resource(echo), TypeError, "URI"),
-                (lambda: server.resource("data://{m}", echo), TypeError, "data://{m}"),
-                (lambda: server.method("tools/call"), ValueError, "protocol")]:
+                (lambda: server.resource("data://{m}", echo), TypeError, "data://{m}")]:
             with self.subTest(words), self.assertRaisesRegex(kind, words):
                 act()
 
@@ -2882,8 +2926,8 @@ class Test12Process(unittest.TestCase):
         before = dict(os.environ)
         self.addCleanup(os.environ.update, before)
         self.addCleanup(os.environ.clear)
-        os.environ.update(MCP_SECRET="x", HOME="() { :; }")
-        safe = {"PATH": before["PATH"], "MCP_SECRET": None, "HOME": None}
+        os.environ["MCP_SECRET"] = "x"
+        safe = {"PATH": before["PATH"], "MCP_SECRET": None}
         given = {"KEY": "1", "ABSENT": None}
         with tempfile.TemporaryDirectory() as folder:
             script = Path(folder, "a server.py")
@@ -2955,16 +2999,17 @@ class Test12Process(unittest.TestCase):
     @posix
     @mock.patch.object(mcp_min, "PATIENCE", 0.05)
     def test_no_process_is_left_whatever_it_ignores(self):
+        orphan = ("import subprocess; subprocess.Popen(['sleep', '99'], stdin=-3, "
+                  "stdout=-3, stderr=-3, pass_fds=[held.fileno()])")
         for what, code in [
             ("the client's revision", "answer('{}'); request()"),
             ("the end of input", "shake_hands(); time.sleep(99)"),
             ("SIGTERM", "signal.signal(signal.SIGTERM, signal.SIG_IGN); shake_hands()\n"
                         "time.sleep(99)"),
             ("its child", "os.fork() or time.sleep(99); shake_hands(); request()"),
-            ("who has none of its pipes", "import subprocess\n"
-                "subprocess.Popen(['sleep', '99'], stdin=-3, stdout=-3, stderr=-3,\n"
-                "                 pass_fds=[held.fileno()])\n"
-                "shake_hands(); sys.stdin.read(); os._exit(0)"),
+            ("who has none of its pipes",
+             f"{orphan}; shake_hands(); sys.stdin.read(); os._exit(0)"),
+            ("the same, and it has ended", f"{orphan}; shake_hands(); os._exit(3)"),
         ]:
             with self.subTest(what), tempfile.TemporaryDirectory() as folder:
                 fifo = os.path.join(folder, "held by each process")
@@ -2972,11 +3017,22 @@ class Test12Process(unittest.TestCase):
                 end = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
                 self.addCleanup(os.close, end)
                 client = Legacy(child(f"held = open({fifo!r}, 'w')\n{code}"))
-                with contextlib.suppress(McpError), client:
-                    pass
+                with contextlib.suppress(McpError, ConnectionClosed), client:
+                    if "it has ended" in what:
+                        client.ping()
                 self.assertIsNotNone(client.exit_code)
                 self.assertEqual(select.select([end], [], [], SECONDS)[0], [end])
                 self.assertEqual(os.read(end, 1), b"")
+
+    @posix
+    @mock.patch.object(mcp_min, "PATIENCE", 0.05)
+    def test_a_look_at_the_exit_code_ends_no_child_that_serves(self):
+        code = "shake_hands(); answer()\nos.fork() and os._exit(0)\nanswer(); answer()"
+        with Legacy(child(code)) as client:
+            for _ in range(3):
+                client.ping()
+                self.assertIsNone(client.exit_code)
+        self.assertEqual(client.exit_code, 0)
 
     @mock.patch.object(mcp_min, "PATIENCE", 0.05)
     def test_a_server_that_stops_reading_holds_up_neither_calls_nor_close(self):
@@ -3189,6 +3245,7 @@ class Test13Messages(unittest.TestCase):
             ('{"id":"ID","result":{"x":"LONG"},"jsonrpc":"2.0"}\n', True),
             ('{"jsonrpc":"2.0","id":ID,"result":{"x":%s}}\n' % deep, True),
             ('{"result":{"x":"LONG"},"jsonrpc":"2.0","id":ID}\n', False),
+            ('{"jsonrpc":"2.0","id":ID,"result":{"method":"LONG"}}\n', True),
             ("[" * 100_000 + "\n", False), ("LONGLONG\n", False),
         ]:
             def answer(m):
@@ -3754,7 +3811,7 @@ class Test14Commands(unittest.TestCase):
             0, ["resource a://b:", "prompt p:"], ""))
 
     def test_list_shows_what_a_server_offers(self):
-        status, out, _ = self.run_command("list", "server.py")
+        status, out, _ = self.run_command("list", "--", "server.py")
         self.assertEqual((status, out.splitlines()), (0, [
             "commanded 1.0, revision 2026-07-28", "tool kinds: Says what came.",
             '    n: {"type": "integer"}',
@@ -3852,7 +3909,7 @@ class Test14Commands(unittest.TestCase):
         words = ["call", "variable", "name=A", "--", "server.py"]
         for options, expected in (
                 ([], "none\n"), (["--env", "A=b=c"], "b=c\n"),
-                (["--env", "A=x", "--timeout", "50", "--env", "A="], "{")):
+                (["--env", "A=x", "--timeout", "50", "--env", "A="], "\n")):
             with self.subTest(options):
                 status, out, err = self.run_command(*options, *words)
                 self.assertEqual((status, out[:len(expected)]), (0, expected), err)
@@ -3864,8 +3921,6 @@ class Test14Commands(unittest.TestCase):
                       ["--other", "demo"], ["--env", "A=b"]):
             with self.subTest(words):
                 self.assertEqual(self.run_command(*words)[:2], (2, ""))
-
-    def test_the_version(self):
         self.assertEqual(self.run_command("--version"),
                          (0, f"{mcp_min.__version__}\n", ""))
 
@@ -4146,6 +4201,18 @@ class Test8Modern(unittest.TestCase):
             answers = dict.fromkeys(got.get("inputRequests", ()), accept(answer))
         self.assertEqual(got["content"], [Text("[True, False]")])
 
+    def test_an_answer_is_kept_whatever_is_asked_first_in_the_next_run(self):
+        def both(ctx):
+            texts = sorted(["One?", "Two?"], reverse=next(runs) % 2)
+            return str([ctx.elicit(text, bool).data for text in texts])
+
+        wire, got, answers = self.open(serving(both).server), None, None
+        runs = itertools.count()
+        for _ in range(3):
+            got = wire.get("tools/call", got, answers, name="run")
+            answers = dict.fromkeys(got.get("inputRequests", ()), accept(True))
+        self.assertEqual(got["content"], [Text("[True, True]")])
+
     def test_a_state_that_is_not_ours_is_refused_before_the_handler_runs(self):
         wire = self.open()
         first = wire.get("tools/call", **BOOK)
@@ -4202,6 +4269,20 @@ class Test8Modern(unittest.TestCase):
         wire.get("server/discover")  # it was read
         server.remove_tool("t")
         wire.get("server/discover")  # nothing came before it
+
+    def test_a_stream_that_is_cancelled_first_is_not_acknowledged(self):
+        wire = Modern(modern_server())
+        wire.output = Fragile()
+        with wire:
+            wire.output.room.clear()
+            wire.send(modern(1, "server/discover"))
+            wire.output.tried.wait()
+            wire.send(modern("s", "subscriptions/listen", notifications={}))
+            wire.send(cancel("s"))
+            wire.send(modern(2, "server/discover"))
+            for id in (1, 2):
+                wire.output.room.set()
+                wire.expect({"id": id, "result": {}})
 
     def test_a_stream_ends_with_a_result(self):
         wire = self.open()
@@ -4460,10 +4541,11 @@ class TestListen(unittest.TestCase):
         answers = list(map(json.loads, done.stdout.splitlines()))
         self.assertEqual([one["id"] for one in answers], [0, 1], done.stderr)
 
+    @mock.patch.object(mcp_min, "PATIENCE", 40 * SECONDS)
     def test_who_does_not_say_the_secret_gets_nothing(self):
         self.listen()
         ping = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
-        _, secret = self.door()
+        secret = self.path.read_bytes().split()[1]
         for start in (b"", b"\n", ping, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
                       secret[:-1], secret[:-1] + b"\n", secret, b" " + secret + b"\n",
                       secret[:-1] + b"\xff\n"):
@@ -4480,11 +4562,34 @@ class TestListen(unittest.TestCase):
         self.assertIn(b'"result"', said.readline())
 
     def test_who_takes_too_long_to_say_it_is_sent_away(self):
-        with mock.patch.object(mcp_min, "PATIENCE", 0.05), captured_stderr():
-            self.listen()
-            connection, secret = self.door()
+        self.listen()
+        connection, secret = self.door()
+        with contextlib.suppress(OSError):  # it may be closed already
             connection.sendall(secret)  # without its newline
             self.assertEqual(connection.recv(100), b"")
+
+    def test_strangers_get_no_thread_and_an_error_of_the_application_is_shown(self):
+        self.server.lifespan = lambda server: raising(OSError("no database"))()
+        before = threading.active_count()
+        self.listen()
+        for connection, _ in [self.door() for _ in range(5)]:
+            self.assertEqual(connection.recv(100), b"")
+        self.assertEqual(threading.active_count(), before + 1)
+        with mock.patch.object(mcp_min, "PATIENCE", 40 * SECONDS):
+            with captured_stderr() as stderr, contextlib.suppress(OSError):
+                connection, secret = self.door()
+                connection.sendall(secret + b"\n")
+                connection.makefile("rb").read()
+        self.assertIn("no database", stderr.getvalue())
+
+    @posix
+    def test_a_file_of_another_user_is_not_trusted(self):
+        self.listen()
+        code = ("import os, sys, mcp_min; mcp_min.range = lambda tries: [1]\n"
+                "os.getuid = str; sys.exit(mcp_min.main(['connect', sys.argv[1]]))")
+        done = run_python(code, str(self.path), stdin=b"")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"another user", done.stderr)
 
     @posix
     def test_only_the_user_can_read_the_secret(self):
@@ -4883,25 +4988,9 @@ class TestTrace(unittest.TestCase):
     def test_a_line_that_is_no_json_is_shown(self):
         lines = []
         with Wire(Server("s", trace=lines.append)) as wire:
-            wire.send(b"no \xff json")
+            wire.send(b"no \xff json \x1b[31m")
             self.assertEqual(wire.receive()["error"]["code"], -32700)
-        self.assertIn("<- no \ufffd json", "\n".join(lines))
-
-    @unittest.skipUnless(os.path.isdir("/dev/fd"), "descriptors are not listed here")
-    def test_no_descriptor_is_left(self):
-        def is_open():
-            for name in os.listdir("/dev/fd"):
-                with contextlib.suppress(OSError):  # of the list itself
-                    if os.path.samestat(os.fstat(int(name)), os.stat(self.path)):
-                        return True
-            return False
-
-        Path(self.path).touch()
-        client = Legacy(self.server, trace=self.path)
-        with client:
-            client.call_tool("f")
-        eventually(lambda: not is_open())  # while the client is still there
-        client.close()
+        self.assertIn("<- no \ufffd json \\x1b[31m", "\n".join(lines))
 
 
 class TestFound(unittest.TestCase):
@@ -5018,6 +5107,9 @@ class TestFound(unittest.TestCase):
         with captured_stderr(), Session(taking(Account)[0], mask_errors=True) as wire:
             result = wire.result(x={"name": "a"})
         self.assertEqual(result["content"], [Text("Internal error")])
+        Account.__post_init__ = lambda self: {}["db://me:pw@host"]
+        with Session(taking(Account)[0], mask_errors=True) as wire:
+            self.assertNotIn("pw@host", str(wire.result(x={"name": "a"})))
 
     def test_what_an_exception_of_our_user_says_is_not_for_a_server(self):
         with captured_stderr():
@@ -5030,6 +5122,11 @@ class TestFound(unittest.TestCase):
             self.assertEqual(validate("abc", {"pattern": pattern}), [])
             self.assertEqual(len(validate("abc\n", {"pattern": pattern})), 1, pattern)
         self.assertEqual(validate("5$", {"pattern": r"\$$"}), [])
+        closed = {"patternProperties": {"^a$": {}}, "additionalProperties": False}
+        self.assertEqual(list(map(len, (validate({key: 1}, closed)
+                                        for key in ("a", "a\n")))), [0, 1])
+        slow = {"pattern": r"^(\w+\s?)+$", "maxLength": 8}  # the limit protects it
+        self.assertEqual(len(validate("a" * 60 + "!", slow)), 1)
 
     def test_a_state_is_for_all_params_of_a_method_of_ones_own(self):
         server = modern_server()
@@ -5048,18 +5145,25 @@ class TestFound(unittest.TestCase):
         self.assertEqual((got["sold"], got["price"]), (True, 10))
 
     def test_who_handles_a_notification_sees_that_the_client_has_hung_up(self):
-        server, seen = Server("s"), gate()
+        server, seen, begun = Server("s"), gate(), []
 
         @server.method("notifications/go")
         def go(params, ctx: Context):
-            while not ctx.cancelled:
-                time.sleep(0.001)
-            seen.set()
+            begun.append(params)
+            try:
+                ctx.wait(SECONDS)
+            except Cancelled:
+                self.assertTrue(ctx.cancelled)
+                seen.set()
+                raise
 
-        with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0.02), Wire(server) as wire:
-            wire.send(notify("notifications/go"))
-            wire.fence()
+        with mock.patch.object(mcp_min, "DRAIN_SECONDS", 0.02), captured_stderr():
+            with no_thread_left(), Wire(server) as wire:
+                wire.send(notify("notifications/go"))
+                wire.send(notify("notifications/go"))  # which waits for the first
+                wire.fence()
         seen.wait()
+        self.assertEqual(begun, [{}])
 
     def test_a_file_whose_answers_nobody_reads_ends(self):
         code = ("import mcp_min\nserver = mcp_min.Server('s')\n"
@@ -5145,13 +5249,52 @@ class TestFound(unittest.TestCase):
             other.expect({"id": 1, "result": {}})
             deaf.output.room.set()
 
+    def test_what_a_handler_has_read_is_not_kept(self):
+        server = Server("s")
+
+        @server.resource("a://b")
+        async def resource():
+            return "x"
+
+        @server.tool
+        def read(ctx: Context) -> int:
+            for _ in range(50):
+                ctx.read_resource("a://b")
+            gc.collect()
+            kinds = list(map(type, gc.get_objects()))
+            return kinds.count(concurrent.futures.Future)
+
+        with Client(server) as client:
+            self.assertLess(client.call_tool("read").data, 10)
+
+    def test_a_pong_that_is_not_read_postpones_no_timeout(self):
+        read, room = gate(), gate()
+        messages = [request(1, "ping"), request(2, "ping"), notify("read")]
+        with Scripted(lambda m: messages if m["method"] == "ask" else [b"\n"],
+                      message_handler=lambda m: read.set()) as fake:
+            fake.input.write = lambda data, write=fake.input.write: (
+                b'"result"' in bytes(data) and room.wait()) or write(data)
+            asked = fake.client.submit("ask")
+            read.wait()
+            with self.assertRaises(RequestTimeout):
+                fake.client.request("more", timeout=0.02, max_timeout=None)
+            room.set()
+            asked.cancel()
+
+    def test_a_key_from_the_wire_is_no_method_of_python(self):
+        message = mcp_min.Wire({"__dataclass_fields__": {}, "_asdict": 1})
+        self.assertEqual(mcp_min.plain(message), dict(message))
+
     def test_a_request_is_in_no_cycle(self):
         gc.disable()
         self.addCleanup(gc.enable)
-        with Client(modern_server(), mode="modern") as client:
+        server = modern_server()
+        server.add_tool(lambda: [][0], name="no")
+        with Client(server, mode="modern") as client, captured_stderr():
             before = len(gc.get_objects())
             for _ in range(500):
                 client.ping()
+                client.call_tool("no", raise_on_error=False)
             self.assertLess(len(gc.get_objects()) - before, 500)
 
     def test_an_error_that_cannot_be_shown_ends_no_thread(self):
@@ -5166,10 +5309,10 @@ class TestFound(unittest.TestCase):
     def test_a_message_for_which_there_is_no_memory_is_an_error(self):
         with Wire(Handlers().server) as wire:
             wire.fence()
-            with mock.patch.object(mcp_min, "read_json", side_effect=MemoryError):
+            with mock.patch.object(mcp_min, "loads", side_effect=MemoryError):
                 wire.send(call(1, "count"))
                 wire.expect(refused(PARSE_ERROR))
-            with mock.patch.object(mcp_min, "to_json", side_effect=[
+            with mock.patch.object(mcp_min, "dumps", side_effect=[
                     MemoryError, '{"id":2,"error":{}}']):
                 self.assertEqual(wire.ask(call(2, "count")), {"id": 2, "error": {}})
 

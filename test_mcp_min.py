@@ -4574,7 +4574,7 @@ class TestListen(unittest.TestCase):
         self.listen()
         for connection, _ in [self.door() for _ in range(5)]:
             self.assertEqual(connection.recv(100), b"")
-        self.assertEqual(threading.active_count(), before + 1)
+        self.assertLessEqual(threading.active_count(), before + 1)
         with mock.patch.object(mcp_min, "PATIENCE", 40 * SECONDS):
             with captured_stderr() as stderr, contextlib.suppress(OSError):
                 connection, secret = self.door()

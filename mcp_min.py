@@ -402,8 +402,8 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 
 
 # -- 4. Connection ---------------------------------------------------------------------
-# JSON-RPC over two streams, the same for both ends.  Invariants:
-#
+# JSON-RPC over two streams, the same for both ends.  Each numbers its own requests, so
+# an id may be in use both ways.  Invariants:
 # 1. Who ends a request acts, once.  A request of ours ends by `outgoing.pop`: response,
 #    timeout, cancellation and the end race for the entry.  A request of the peer ends
 #    by its one-shot lock `decided`, for which answer and cancellation race.
@@ -1279,13 +1279,13 @@ class ToolResult(Wire):
 
 
 class Elicited(NamedTuple):
-    """What the user said, and the content of the form."""
+    """What the user said; false if he declines, or says No (the data is False)."""
     action: str        # "accept", "decline" or "cancel"
     content: Json | None = None
     data: Any = None   # the content, as the schema's own type
 
     def __bool__(self) -> bool:
-        return self.action == "accept"
+        return self.action == "accept" and self.data is not False
 
 
 def as_block(value: Any) -> Wire:
@@ -1779,18 +1779,18 @@ class Modern:
         self.topics: set[str] = set()  # of a stream; see Legacy
         self._texts: list[str] = []  # of the questions of this run
         self._responses = require(params, "inputResponses", dict, {})
-        self._digests: Json = {}  # of the questions that were asked, by keys
+        self._asked: Json = {}  # of the questions that were asked, by keys
         sealed = require(params, "requestState", str, "")
-        if params.get("requestState") is not None:
+        if sealed:
             import hmac
             text = sealed.partition(" ")[2]
             is_ours = hmac.compare_digest(encode(sealed), encode(self._signed(text)))
             state: Json = json.loads(text) if is_ours else {"until": 0}
             if state["until"] < time():
                 raise invalid_params("requestState is altered, expired or foreign")
-            self._digests, request.replayed = state["asked"], state["known"]
-            for name in self._digests.keys() & self._responses:  # in whatever order
-                request.replayed[self._digests[name]] = self._responses[name]
+            self._asked, request.replayed = state["asked"], state["known"]
+            for name in self._asked.keys() & self._responses:  # in whatever order
+                request.replayed[self._asked[name]] = self._responses[name]
 
     def _signed(self, text: str) -> str:
         # Signed for the server, the method and what else is in its params.
@@ -1818,7 +1818,7 @@ class Modern:
             digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
             name = key or digest
             if digest not in known and name in self._responses:
-                if self._digests.get(name, digest) != digest:
+                if self._asked.get(name, digest) != digest:
                     raise invalid_params(f"{name} answers another question", name)
                 known[digest] = self._responses[name]
             self._responses.pop(name, None)  # the next question of this name is another

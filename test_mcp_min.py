@@ -2133,10 +2133,10 @@ class Test9Context(Case):
                 self.assertIs(type(found.data), type(data))
 
     def test_who_declines_or_cancels_is_no_error(self):
-        for action, is_yes in [("accept", True), ("decline", False), ("cancel", False)]:
-            answer = gives(action=action, content={"value": False})
-            found = asking(elicits(bool), answer)[1]
-            self.assertEqual((found.action, bool(found)), (action, is_yes))
+        actions = ("accept", "decline", "cancel")
+        for act, yes in itertools.product(actions, (True, False)):
+            found = asking(elicits(bool), gives(action=act, content={"value": yes}))[1]
+            self.assertEqual((found[0], bool(found)), (act, yes and act == "accept"))
 
     def test_an_error_of_the_client_reaches_the_handler_and_withdraws_the_rest(self):
         error = {"code": -1, "message": "not now", "data": 5}
@@ -4219,7 +4219,7 @@ class Test8Modern(unittest.TestCase):
         ran, state = [*wire.server.ran], first["requestState"]
         bad = [(BOOK, state[:i] + ("x" if state[i] != "x" else "y") + state[i + 1:])
                for i in range(0, len(state), 7)]
-        bad += [(BOOK, text) for text in ("", state[:-1], f"{state}-TAMPERED", "é")]
+        bad += [(BOOK, text) for text in (state[:-1], f"{state}-TAMPERED", "é")]
         bad += [({"name": "talk", "arguments": {}}, state), ({"name": "talk"}, state),
                 ({"name": "book", "arguments": {"day": "Friday"}}, state)]
         for params, text in bad:

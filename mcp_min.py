@@ -58,7 +58,6 @@ Line = bytes               # a message without its newline
 Job = Callable[[], object]
 OnTurn = Callable[[], bool]  # called once, when the turn of a line comes: see section 4
 Handler = Optional[Callable[..., Any]]  # a function of the user
-Decorator = Callable[[Any], Any]
 Seconds = Optional[float]  # None: for ever
 
 
@@ -96,7 +95,8 @@ METHODS = {
     "prompts/get": Method("call_named", "prompts"),
     "completion/complete": Method("complete", "completions"),
 }
-CACHEABLE = [name for name in METHODS if name.endswith(("list", "read", "discover"))]
+CACHEABLE = ["server/discover", "tools/list", "resources/list", "prompts/list",
+             "resources/templates/list", "resources/read"]
 LIST_CHANGED = {kind: f"notifications/{kind}/list_changed"
                 for kind in ("tools", "prompts", "resources")}
 # Notifications, by other spellings that were seen: they are understood, never sent.
@@ -531,7 +531,7 @@ class Connection:
         if line is None or self.why_ended:
             self.on_end()
             return False
-        if line and not line.isspace():
+        if line.strip():
             try:
                 if self._trace:
                     self._trace.note("<-", line)
@@ -2448,7 +2448,7 @@ class Server:
     remove_prompt = partialmethod(_remove, "prompts")
     remove_resource = partialmethod(_remove, "resources")
 
-    def completion(self, ref: str, argument: str) -> Decorator:
+    def completion(self, ref: str, argument: str) -> Any:
         """Suggest values for an argument; ref: a prompt's name, or a template.
 
         The function gets what the user has typed, and the other arguments as a dict.
@@ -2458,7 +2458,7 @@ class Server:
             ref = normal_uri(ref, "{}")
         return partial(self._keep, (ref, argument))
 
-    def method(self, name: str) -> Decorator:
+    def method(self, name: str) -> Any:
         """Serve a request, or a notification, of your own: fn(params) gives a dict."""
         return partial(self._keep, name)
 
@@ -3597,7 +3597,7 @@ def show_offers(client: Client) -> None:
 
 
 def use_server(command: str, words: list[str], options: Json) -> None:
-    at = words.index("--") if "--" in words else -1
+    at = words.index("--") if "--" in words[:1 if command == "list" else None] else -1
     server = words[at + 1:]
     if command != "list" and (at < 1 or command not in ("call", "read", "prompt")):
         raise ValueError(f"{command}: write it as above, with -- before the server")

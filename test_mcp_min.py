@@ -3806,7 +3806,7 @@ class Test14Commands(unittest.TestCase):
                 "server.add_resource('a://b', lambda: 'x', name='b')\n"
                 "server.add_prompt(lambda: 'x', name='p')\n"
                 "del mcp_min.METHODS['resources/templates/list']; server.run()")
-        status, out, err = self.run_command("list", sys.executable, "-c", code)
+        status, out, err = self.run_command("list", sys.executable, "-c", code, "--")
         self.assertEqual((status, out.splitlines()[1:], err), (
             0, ["resource a://b:", "prompt p:"], ""))
 

@@ -2279,7 +2279,7 @@ class Test9Context(Case):
             "report_progress": [1], "track": ["abc"], "log": ["info", "x"],
             "debug": ["x"], "elicit": ["Sure?", bool], "elicit_url": ["Log in", "x:"],
             "sample": ["Hi"], "list_roots": [], "ask": [{}],
-            "read_resource": ["data://password"], "wait": [0], "notify": ["acme/x"],
+            "read_resource": ["data://password"], "wait": [9e9], "notify": ["acme/x"],
             "ping": [], "check_cancelled": []}
         raised = []
 
@@ -5261,11 +5261,11 @@ class TestFound(unittest.TestCase):
             for _ in range(50):
                 ctx.read_resource("a://b")
             gc.collect()
-            kinds = list(map(type, gc.get_objects()))
-            return kinds.count(concurrent.futures.Future)
+            return list(map(type, gc.get_objects())).count(concurrent.futures.Future)
 
         with Client(server) as client:
             self.assertLess(client.call_tool("read").data, 10)
+        eventually(lambda: not server._sessions)
 
     def test_a_pong_that_is_not_read_postpones_no_timeout(self):
         read, room = gate(), gate()

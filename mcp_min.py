@@ -19,7 +19,7 @@ and in another program, which starts that one:
 
 It speaks the revisions 2024-11-05 to 2026-07-28.  Sections 1 to 4 and 6 are for both
 ends, 5 and 7 to 11 for the server, 12 and 13 the client, 14 the command line.  To learn
-MCP, run `mcp_min.py demo`, then read 1, 3, 4, 8, 9, 11, 13.  MIT licence, at the end.
+MCP, run `mcp_min.py demo`, then read 1 to 4, 6, 8, 9, 11, 13.  MIT licence: at the end.
 """
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ UNSUPPORTED_VERSION = -32022     # modern: a revision that we do not speak
 # Limits.  The peer started us, we started it, or it knows our secret: they are few.
 MAX_MESSAGE_BYTES = 16 << 20     # of a line
 MAX_DEPTH = 200                  # of arrays and objects in each other
-MAX_REQUESTS = 1000              # of a client in flight, own notifications included
+MAX_REQUESTS = 1000              # of a client in flight; messages in an array
 MAX_COMPLETIONS = 100            # values, by the specification
 MAX_PROBLEMS = 20                # of one value
 MAX_REPAIRS = 1000               # of one value
@@ -288,7 +288,7 @@ def log_exception(what: str, error: BaseException) -> None:
 
 
 # -- 3. Messages -----------------------------------------------------------------------
-
+# A request has an id and gets one response with it; a notification has none.
 dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -348,7 +348,7 @@ def own_id(value: Any) -> Any:
 
 
 def kind_of(message: Any) -> str:
-    """Is it a "request", a "notification" or a "response"?  McpError: it is neither."""
+    """Is it a "request", a "notification" or a "response"?  McpError: it is none."""
     if as_dict(message).get("jsonrpc") != "2.0":
         raise McpError(INVALID_REQUEST, f'No "jsonrpc": "2.0" in {show(message)}')
     method = message.get("method")
@@ -545,7 +545,7 @@ class Connection:
         try:
             message = decode(line, self._limit)
             if type(message) is list:
-                if not message or not self.has_batches:
+                if not 0 < len(message) <= MAX_REQUESTS or not self.has_batches:
                     raise McpError(INVALID_REQUEST, "This array is no message")
                 batch = Batch(self, len(message))
         except McpError as error:
@@ -1647,12 +1647,12 @@ def normal_uri(uri: str, also_safe: str = "") -> str:
     def respelled(found: re.Match[str]) -> str:
         return quote(unquote_to_bytes(found[0]), safe="")
 
-    unusual = r"%[0-9A-Fa-f]{2}|[^!#-;=?-Z_a-z~" + also_safe + "]"
+    unusual = f"(?:%[0-9A-Fa-f]{{2}}|[^!#-;=?-Z_a-z~{also_safe}])+"
     scheme, colon, rest = uri.partition(":")
     if scheme.lower() in ("http", "https"):
         rest = re.sub("^//[^/?#]+$", r"\g<0>/", rest)
         rest = re.sub("^//[^/?#{]+", lambda host: host[0].lower(), rest)
-    return scheme.lower() + colon + re.sub(unusual, respelled, rest)
+    return f"{scheme.lower()}{colon}{re.sub(unusual, respelled, rest)}"
 
 
 class Template:
@@ -1710,7 +1710,7 @@ class Serving(Incoming):
 
 
 class Legacy:
-    """A session with a handshake; a question is a request, and a thread waits."""
+    """A session: `initialize`, its result, `initialized`.  A question is a request."""
 
     not_found, lacks_capability = RESOURCE_NOT_FOUND, INVALID_REQUEST
 
@@ -2229,7 +2229,7 @@ class Reading:
         self._look_soon()
         handler()
         with self._lock:
-            if self._reader == threading.get_ident():  # else it is another's
+            if self._reader == threading.get_ident():  # else it is of the next reader
                 self._began = None
 
     def read(self) -> None:
@@ -2340,16 +2340,16 @@ class Resource(Entry):
             raise TypeError(f"{uri} has {sorted(given)}, its function {sorted(names)}")
 
     def result(self, value: Any, uri: str) -> list[Json]:
+        declared = fields(mime_type=self.definition.get("mimeType"))
         if isinstance(value, str):
             kind, found = "text/plain", {"text": value}
         elif isinstance(value, (bytes, bytearray)):
             kind, found = "application/octet-stream", {"blob": plain(value)}
         elif any(isinstance(part, ResourceContents) for part in as_list(value)):
-            return [{"uri": uri, **part} for part in as_list(value)]
+            return [{"uri": uri, **declared, **part} for part in as_list(value)]
         else:
             kind, found = "application/json", {"text": json_text(value)}
-        kind = self.definition.get("mimeType", kind)
-        return [{"uri": uri, "mimeType": kind, **found}]
+        return [{"uri": uri, "mimeType": kind, **found, **declared}]
 
 
 class Prompt(Entry):
@@ -2618,7 +2618,7 @@ class ServerSession(Connection):
         del error  # its traceback has this frame: a cycle would be kept for long
 
     def _fail(self, request: Serving, error: BaseException) -> None:
-        # The response for what a handler raised: the one place for that.
+        # What a handler raised: of a tool a result, for the model; else an error.
         leaves = leaves_of(error)
         for leaf in leaves:  # of a TaskGroup
             if isinstance(leaf, InputRequired):
@@ -2691,9 +2691,9 @@ class ServerSession(Connection):
             if wanted.get(name) is True and kind in self.server.capabilities:
                 agreed[name] = True
                 topics.add(topic)
-        if "resources" in self.server.capabilities:
-            found = as_list(wanted.get("resourceSubscriptions"))
-            uris = [uri for uri in found if isinstance(uri, str)]
+        found = as_list(wanted.get("resourceSubscriptions"))
+        uris = [uri for uri in found if isinstance(uri, str)]
+        if uris and "resources" in self.server.capabilities:
             agreed["resourceSubscriptions"] = uris
             topics.update(map(normal_uri, uris))
 
@@ -2708,7 +2708,7 @@ class ServerSession(Connection):
     def initialize(self, request: Serving) -> None:
         if request.batch:
             raise McpError(INVALID_REQUEST, "initialize cannot be in an array")
-        self.legacy.initialize(request.params)  # nobody waits for `initialized`
+        self.legacy.initialize(request.params)  # `initialized` then changes nothing
         self.has_batches = self.legacy.date in WITH_BATCHES
         self._respond(request, fields(
             protocol_version=self.legacy.date, capabilities=self.server.capabilities,
@@ -3209,7 +3209,7 @@ class Client:
         while cursor not in seen and len(seen) < MAX_PAGES:
             seen.append(cursor)
             page = self._list(method, cursor, **options)
-            if page[key] not in pages:
+            if page[key] not in pages:  # a server may ignore the cursor
                 pages.append(page[key])
             cursor = page.get("nextCursor")
         if cursor is not None:
@@ -3665,9 +3665,9 @@ def demo() -> None:
     def book(seats: int, ctx: Context) -> str:
         return f"{seats} seats for {ctx.elicit('Your name?', str).data}"
 
-    for date in LEGACY[-1], MODERN[-1]:
-        say(f"-- {date}: who is there, the list of tools, a call that asks the user")
-        with Client(server, mode=date, trace=say,
+    for mode in "legacy", "modern":
+        say(f"-- {mode}: who is there, the list of tools, a call that asks the user")
+        with Client(server, mode=mode, trace=say,
                     elicitation_handler=lambda *question: "Ada") as client:
             client.list_tools()
             client.call_tool("book", {"seats": 2})

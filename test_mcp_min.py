@@ -712,8 +712,9 @@ class Test4Batches(unittest.TestCase):
         with Wire(echo_server(), "2025-03-26") as wire:
             wire.send([initialize(LATEST, id=1), request(2, "ping")])
             wire.expect([refused(INVALID_REQUEST, 1), answered(2)])
-            wire.send([])
-            wire.expect(refused(INVALID_REQUEST))
+            for array in ([], [1] * 1001):
+                wire.send(array)
+                wire.expect(refused(INVALID_REQUEST))
             wire.send([request(3, "ping")])  # the revision is the same
             wire.expect([answered(3)])
 
@@ -2536,8 +2537,9 @@ class Test11Server(ServerCase):
                     {"mimeType": "application/octet-stream", "blob": "AA=="}]),
                 (b"x", "image/png", [{"mimeType": "image/png", "blob": "eA=="}]),
                 ([1], None, [{"mimeType": "application/json", "text": "[1]"}]),
-                (both, None, [{"uri": "data://x", "text": "a", "mimeType": "text/x-a"},
-                              {"uri": "data://other", "blob": "eA=="}])]:
+                (both, "b/c", [
+                    {"uri": "data://x", "text": "a", "mimeType": "text/x-a"},
+                    {"uri": "data://other", "blob": "eA==", "mimeType": "b/c"}])]:
             server = Server("s")
             server.add_resource("data://x", lambda: value, name="x", mime_type=kind)
             self.check(server, ("resources/read", {"uri": "data://x"}, {
@@ -4287,7 +4289,7 @@ class Test8Modern(unittest.TestCase):
     def test_a_stream_ends_with_a_result(self):
         wire = self.open()
         wire.send(modern(5, "subscriptions/listen", notifications={}))
-        wire.expect({"method": "notifications/subscriptions/acknowledged"})
+        self.assertEqual(wire.receive()["params"]["notifications"], {})
         wire.input.close()
         wire.expect(answered(5, resultType="complete",
                              _meta={f"{META}subscriptionId": 5}))
@@ -4485,8 +4487,6 @@ class Test13Negotiation(unittest.TestCase):
 
 
 class TestListen(unittest.TestCase):
-    """A server inside an application, and `connect`."""
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)

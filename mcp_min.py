@@ -536,7 +536,7 @@ class Connection:
                 if self._trace:
                     self._trace.note("<-", line)
                 self._act(line)
-            except Exception as error:  # ours: the session goes on
+            except BaseException as error:  # ours: the session goes on
                 log_exception("a message could not be handled", error)
         return True
 
@@ -2115,7 +2115,7 @@ class AsyncContext(Context):
 
 def is_file(stream: Any) -> bool:
     # Does its end mean that all was asked, rather than that nobody listens?
-    with suppress(AttributeError, OSError, ValueError):
+    with suppress(Exception):
         return os.path.isfile(stream.fileno())
     return hasattr(stream, "getvalue")  # a BytesIO
 
@@ -2150,7 +2150,7 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
         finally:
             for changed in before:
                 signal.signal(changed, before[changed])
-            with suppress(AttributeError, OSError, ValueError):  # there is none
+            with suppress(Exception):  # there is none
                 sys.stdout.flush()
             os.dup2(stdin.fileno(), 0)  # a thread may be inside the reader
             os.dup2(writer.fileno(), 1)
@@ -2581,8 +2581,8 @@ class ServerSession(Connection):
         if row.capability and not declares(self.server.capabilities, row.capability):
             raise unknown_method(request.method)
         job = partial(self._handle, getattr(self, row.handler), request)
-        is_full = len(self.incoming) > MAX_REQUESTS and not self._reads_file
-        if is_full and request.method != "ping":
+        is_full = len(self.incoming) - self._notices.unfinished > MAX_REQUESTS
+        if is_full and not self._reads_file and request.method != "ping":
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests in flight")
         if row.revisions != BOTH:  # none of these calls a function of the user
             return job()
@@ -2598,7 +2598,7 @@ class ServerSession(Connection):
 
     def _handle(self, handler: Callable[[Serving], Any], request: Serving) -> None:
         # Run the handler of a request, and respond.
-        if request.cancelled:
+        if request.cancelled or self.why_ended:
             return
         error = None
         try:
@@ -3575,7 +3575,7 @@ def relay(path: str) -> None:
 
         start_thread("relay", send_all)
         for chunk in iter(partial(channel.recv, 65536), b""):
-            with suppress(AttributeError, OSError):  # Windows
+            with suppress(Exception):  # Windows
                 os.set_blocking(writer.fileno(), True)  # somebody may have changed that
             writer.write(chunk)
 

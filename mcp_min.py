@@ -1779,7 +1779,7 @@ class Modern:
         self.topics: set[str] = set()  # of a stream; see Legacy
         self._texts: list[str] = []  # of the questions of this run
         self._responses = require(params, "inputResponses", dict, {})
-        self._asked: Json = {}  # of the questions that were asked, by keys
+        self._asked: Json = {}  # digests of the questions that were asked, by keys
         sealed = require(params, "requestState", str, "")
         if sealed:
             import hmac
@@ -2165,7 +2165,7 @@ class Listener:
         from pathlib import Path
         from secrets import compare_digest, token_hex
         from socketserver import ThreadingTCPServer
-        # In the file of the user alone.  Ours, as anybody could have our port after us.
+        # In a file of the user alone.  The server's: others may have our port after us.
         of_client, of_server = token_hex(32), token_hex(32)
 
         def verify(stranger: Any, address: object) -> bool:
@@ -2214,9 +2214,9 @@ class Reading:
         self._read_one = read_one       # reads a line and acts on it; False: the end
         self._pool = pool
         self._watcher = jobs            # of the thread in `serve`, which watches
-        self._reader = 0                # the thread that reads
-        self._lock = threading.Lock()   # guards what follows
-        self._began: Seconds = None       # when a handler that the reader runs began
+        self._reader = 0                # the thread that reads; 0: it is handed over
+        self._lock = threading.Lock()   # held to take `_began` back, or to hand over
+        self._began: Seconds = None     # when a handler that the reader runs began
         self._is_watched = False        # is there a job that will look at it?
         self.is_over = threading.Event()
 

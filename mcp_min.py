@@ -1640,14 +1640,14 @@ class Function:
         return partial(self.fn, **values)
 
 
-def normal_uri(uri: str, also_safe: str = "") -> str:
-    """A URI as it is compared: the clients' libraries spell it in their own ways."""
+def normal_uri(uri: str) -> str:
+    """A URI, or a template, as it is compared: libraries spell it in their own ways."""
     from urllib.parse import quote, unquote_to_bytes
 
     def respelled(found: re.Match[str]) -> str:
-        return quote(unquote_to_bytes(found[0]), safe="")
+        return quote(unquote_to_bytes(found[0]), safe="{}")
 
-    unusual = f"(?:%[0-9A-Fa-f]{{2}}|[^!#-;=?-Z_a-z~{also_safe}])+"
+    unusual = "(?:%[0-9A-Fa-f]{2}|[^!#-;=?-Z_a-z{}~])+"
     scheme, colon, rest = uri.partition(":")
     if scheme.lower() in ("http", "https"):
         rest = re.sub("^//[^/?#]+$", r"\g<0>/", rest)
@@ -1662,7 +1662,7 @@ class Template:
     UNSAFE = re.compile(r"[/\\]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)
 
     def __init__(self, text: str) -> None:
-        path, question, query = normal_uri(text, "{}").partition("{?")
+        path, question, query = normal_uri(text).partition("{?")
         self._mark = question[1:] or " "  # a URI in its normal form has no space
         self.names = re.findall(r"\{\+?(\w+)\*?\}", path)
         pattern = re.sub(r"\\{\w+\\}", "([^/?#]+)", re.escape(path))
@@ -2328,7 +2328,7 @@ class Resource(Entry):
 
     def __init__(self, fn: Any, uri: str, **options: Any) -> None:
         super().__init__(fn, **options)
-        self.key = normal_uri(uri, "{}")
+        self.key = normal_uri(uri)
         self.template = Template(uri)  # also of a plain URI: then without names
         given = set(self.template.names)
         if given:
@@ -2441,7 +2441,7 @@ class Server:
 
     def _remove(self, kind: str, key: str) -> None:
         """Remove a tool or prompt by its name, a resource or a template by its URI."""
-        del self.entries[kind][normal_uri(key, "{}") if kind == "resources" else key]
+        del self.entries[kind][normal_uri(key) if kind == "resources" else key]
         self._tell(LIST_CHANGED[kind], {})
 
     remove_tool = partialmethod(_remove, "tools")
@@ -2455,7 +2455,7 @@ class Server:
         """
         self.capabilities.setdefault("completions", {})
         if "{" in ref:
-            ref = normal_uri(ref, "{}")
+            ref = normal_uri(ref)
         return partial(self._keep, (ref, argument))
 
     def method(self, name: str) -> Any:
@@ -2795,7 +2795,7 @@ class ServerSession(Connection):
         if ref.get("type") == "ref/prompt":
             kind, key = "prompts", require(ref, "name", str)
         else:
-            kind, key = "resources", normal_uri(require(ref, "uri", str), "{}")
+            kind, key = "resources", normal_uri(require(ref, "uri", str))
         if key not in self.server.entries[kind]:
             raise invalid_params(f"Unknown ref {show(ref)}", "ref")
         found: Any = []

@@ -1818,7 +1818,7 @@ class Modern:
             digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
             name = key or digest
             if digest not in known and name in self._responses:
-                if self._asked.get(name, digest) != digest:
+                if name in self._asked:  # its answer is known, by another digest
                     raise invalid_params(f"{name} answers another question", name)
                 known[digest] = self._responses[name]
             self._responses.pop(name, None)  # the next question of this name is another

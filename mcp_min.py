@@ -2081,16 +2081,6 @@ def messages_of(messages: Any) -> list[Any]:
 class AsyncContext(Context):
     """A Context for `async def`: what asks or waits is awaited; all else may be."""
 
-    if TYPE_CHECKING:  # these are coroutine functions
-        elicit = elicit_url = sample = list_roots = typing.cast(Any, None)
-        ask = ping = once = wait = read_resource = typing.cast(Any, None)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("elicit", "elicit_url", "sample", "list_roots", "ask", "ping",
-                    "once", "wait", "read_resource"):
-            return partial(self._on_thread, name)
-        return super().__getattribute__(name)
-
     async def _on_thread(self, name: str, *arguments: Any, **options: Any) -> Any:
         # Call a method of Context on a thread, which waits for the client.
         import asyncio
@@ -2106,6 +2096,11 @@ class AsyncContext(Context):
         finally:
             waiting.cancel()
             request.forget(waiting.cancel)
+
+    elicit, elicit_url, sample, list_roots, ask, ping, once, wait, read_resource = (
+        typing.cast(Any, map(partial(partialmethod, _on_thread), (
+            "elicit", "elicit_url", "sample", "list_roots", "ask", "ping", "once",
+            "wait", "read_resource"))))
 
 
 # -- 10. Streams, a port, and who reads ------------------------------------------------

@@ -36,7 +36,7 @@ import typing
 from collections import abc, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import partial, partialmethod
+from functools import cache, partial, partialmethod
 from itertools import chain, count, islice, repeat
 from queue import Empty, SimpleQueue
 from time import monotonic, sleep, strftime, time
@@ -1835,6 +1835,7 @@ class Modern:
 
 # -- 9. Context ------------------------------------------------------------------------
 # What a handler can do with the request that it serves.
+LOOP_LOCK = threading.Lock()
 
 
 def result_of(future: Future[Any], request: Serving) -> Any:
@@ -1849,37 +1850,35 @@ def result_of(future: Future[Any], request: Serving) -> Any:
         request.forget(future.cancel)
 
 
-class EventLoop:
-    """That of all `async def` handlers in this process, on a thread of its own."""
+@cache
+def event_loop(pid: int) -> Any:
+    """That of all `async def` handlers in a process, on a thread of its own."""
+    import asyncio
+    loop = asyncio.new_event_loop()
 
-    lock = threading.Lock()  # guards the start
-    pid = 0                  # of the process that has the thread: a fork has none
-    loop: Any = None
-
-    @classmethod
-    def start(cls, coroutine: Any) -> Future[Any]:
-        import asyncio
-        with cls.lock:
-            if cls.pid != os.getpid():
-                cls.loop = asyncio.new_event_loop()
-                start_thread("event loop", partial(cls._work, os.getpid()))
-                cls.pid = os.getpid()
-        return asyncio.run_coroutine_threadsafe(coroutine, cls.loop)
-
-    @classmethod
-    def _work(cls, pid: int) -> None:
+    def work() -> None:
         while os.getpid() == pid:  # not in a child that a task has forked
             with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
-                cls.loop.run_forever()
+                loop.run_forever()
+
+    start_thread("event loop", work)
+    return loop
+
+
+def start_task(coroutine: Any) -> Future[Any]:
+    import asyncio
+    with LOOP_LOCK:  # two threads at once would start two loops
+        loop = event_loop(os.getpid())
+    return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
 
 def entered(manager: Any, stack: ExitStack) -> Any:
     """What a context manager gives, perhaps an async one; the stack leaves it."""
     if not hasattr(manager, "__aenter__"):
         return stack.enter_context(manager)
-    value = EventLoop.start(manager.__aenter__()).result()
+    value = start_task(manager.__aenter__()).result()
     leave = partial(manager.__aexit__, None, None, None)
-    stack.callback(lambda: EventLoop.start(leave()).result())
+    stack.callback(lambda: start_task(leave()).result())
     return value
 
 
@@ -1972,7 +1971,7 @@ class Context:
         if key not in known:
             value = fn()
             if hasattr(value, "__await__"):
-                value = result_of(EventLoop.start(value), self._request)
+                value = result_of(start_task(value), self._request)
             known[key] = plain(value)
         return known[key]
 
@@ -2660,7 +2659,7 @@ class ServerSession(Connection):
         if isinstance(value, Done):
             return None
         if hasattr(value, "__await__"):
-            value = result_of(EventLoop.start(value), request)
+            value = result_of(start_task(value), request)
         return value
 
     def _streams(self) -> list[Any]:

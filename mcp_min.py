@@ -623,7 +623,7 @@ class Incoming:
         self.send_notice = connection.write  # or `post`, on the event loop of all
         self.cancelled = False
         self.decided = threading.Lock()  # taken once: it is answered, or cancelled
-        self._hooks: set[Job] = set()     # called by `cancel`; see `on_cancel`
+        self._hooks: set[Job] = set()     # called by `cancel`; see `cancelling`
         self._reporting = threading.Lock()  # held while progress is written
         self._progress = float("-inf")    # the last of it
 
@@ -663,13 +663,16 @@ class Incoming:
             if self.batch:
                 self.batch.collect()
 
-    def on_cancel(self, hook: Job) -> None:
+    @contextmanager
+    def cancelling(self, hook: Job) -> Iterator[None]:
+        """Inside of `with` this, the hook is called when the request is cancelled."""
         self._hooks.add(hook)
-        if self.cancelled:  # looked at afterwards: `cancel` may have missed the hook,
-            hook()          # or not: then it is called twice
-
-    def forget(self, hook: Job) -> None:
-        self._hooks.discard(hook)
+        try:
+            if self.cancelled:  # looked at afterwards: `cancel` may have missed it,
+                hook()          # or not: then it is called twice
+            yield
+        finally:
+            self._hooks.discard(hook)
 
     def report_progress(self, params: Json) -> None:
         """Report progress if it has increased, unless the request was answered."""
@@ -1746,12 +1749,11 @@ class Legacy:
                 if params.get("mode") == "url":
                     params = {**params, "elicitationId": os.urandom(8).hex()}
                 sent[key] = self._session.request(question["method"], params)
-            waiting.on_cancel(withdraw)
-            if self._session.has_input_ended:
-                withdraw()  # nobody will answer
-            return {key: outgoing.wait(timeout) for key, outgoing in sent.items()}
+            with waiting.cancelling(withdraw):
+                if self._session.has_input_ended:
+                    withdraw()  # nobody will answer
+                return {key: outgoing.wait(timeout) for key, outgoing in sent.items()}
         finally:
-            waiting.forget(withdraw)
             withdraw()  # those that were not waited for
 
 
@@ -1841,13 +1843,11 @@ LOOP_LOCK = threading.Lock()
 def result_of(future: Future[Any], request: Serving) -> Any:
     """Wait for a Future; if the request is cancelled, so is that."""
     from concurrent.futures import CancelledError
-    request.on_cancel(future.cancel)
-    try:
-        return future.result()
-    except CancelledError:
-        raise Cancelled from None
-    finally:
-        request.forget(future.cancel)
+    with request.cancelling(future.cancel):
+        try:
+            return future.result()
+        except CancelledError:
+            raise Cancelled from None
 
 
 @cache
@@ -1922,9 +1922,8 @@ class Context:
     def wait(self, seconds: float) -> None:
         """Sleep, but only until the request is cancelled."""
         woken = threading.Event()
-        self._waiting.on_cancel(woken.set)
-        woken.wait(min(seconds, threading.TIMEOUT_MAX))
-        self._waiting.forget(woken.set)
+        with self._waiting.cancelling(woken.set):
+            woken.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check_cancelled()
 
     def notify(self, method: str, params: Json | None = None) -> Any:
@@ -2088,13 +2087,12 @@ class AsyncContext(Context):
         waiting = Incoming(request.connection, None, "", {})  # what is given up alone
         method = getattr(Context(request, waiting), name)
         call = partial(method, *arguments, **options)
-        request.on_cancel(waiting.cancel)
-        try:
-            start_thread("asking", partial(fulfil, future, call))
-            return await asyncio.wrap_future(future)
-        finally:
-            waiting.cancel()
-            request.forget(waiting.cancel)
+        with request.cancelling(waiting.cancel):
+            try:
+                start_thread("asking", partial(fulfil, future, call))
+                return await asyncio.wrap_future(future)
+            finally:
+                waiting.cancel()
 
     elicit, elicit_url, sample, list_roots, ask, ping, once, wait, read_resource = (
         typing.cast(Any, map(partial(partialmethod, _on_thread), (

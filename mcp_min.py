@@ -1606,8 +1606,6 @@ def object_shape(parts: list[Part], is_output: bool, build: Any = dict) -> Shape
 class Function:
     """A function of the user; if its schema is given, no objects are made by it."""
 
-    kind = ""  # of the lists that an Entry is in, and its capability
-
     def __init__(self, fn: Any, schema: Json | None = None) -> None:
         import inspect
         parameters = inspect.signature(fn).parameters
@@ -2255,6 +2253,7 @@ class Reading:
 class Entry(Function):
     """A registered function with its entry in a list; options: fields of that."""
 
+    kind: str  # of the lists that it is in, and its capability
     capability = {"listChanged": True}
 
     def __init__(self, fn: Any, name: str | None = None, schema: Json | None = None,
@@ -2644,7 +2643,7 @@ class ServerSession(Connection):
             call = function.bind(values, context)
         except BadValue as error:
             bad = error.as_invalid_params(f"Bad arguments for {function.key}")
-            if function.kind == "tools" and request.era.date in TELLS_MODEL:
+            if isinstance(function, Tool) and request.era.date in TELLS_MODEL:
                 raise ToolError(bad.message) from None
             raise bad from None
         if self._host and not is_inner:

@@ -1702,7 +1702,6 @@ class Serving(Incoming):
         super().__init__(*arguments)
         self.era: Legacy | Modern = self.connection.legacy
         self.meta = as_dict(self.params.get("_meta"))
-        self.token = valid_id(self.meta.get("progressToken"))
         # Known when a handler runs again: answers, by digests; results of `once`.
         self.replayed: Json = {}
 
@@ -1934,9 +1933,10 @@ class Context:
                         message: str | None = None) -> Any:
         """Tell a client that asked for it; progress must increase each time."""
         request = self._request
-        if request.token is not None:
+        token = valid_id(request.meta.get("progressToken"))
+        if token is not None:
             params = fields(total=total, message=message)
-            params.update(progressToken=request.token, progress=progress)
+            params.update(progressToken=token, progress=progress)
             request.report_progress(params)
         return Done()
 

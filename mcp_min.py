@@ -3503,7 +3503,7 @@ SERVER: a command, or a file.py.  Exit status: 0, 1 (failed), 2 (usage)."""
 
 
 def main(words: list[Any]) -> int:
-    options: Json = {"env": {}, "timeout": 60.0}
+    options: Json = {"env": {}}
     try:
         while words[:1] in (["--env"], ["--timeout"]):
             option, value, *words = words

@@ -2519,9 +2519,8 @@ class ServerSession(Connection):
             self._run_job(1.0)
         for stream in self._streams():
             self._respond(stream, stream.tagged({}))
-        seconds = threading.TIMEOUT_MAX if self._reads_file else DRAIN_SECONDS
-        end = monotonic() + seconds
-        while monotonic() < end and self._is_busy():
+        end = monotonic() + DRAIN_SECONDS
+        while self._is_busy() and (self._reads_file or monotonic() < end):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:

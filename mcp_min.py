@@ -3022,7 +3022,7 @@ class Client:
         if self.url_handler:
             found.setdefault("elicitation", {})["url"] = {}
         for name, members in more.items():
-            found[name] = {**found.get(name, {}), **members}
+            found.setdefault(name, {}).update(members)
         return found
 
     def connect(self) -> Client:

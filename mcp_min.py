@@ -451,6 +451,7 @@ class Connection:
         self._queue: deque[tuple[Line, OnTurn]] = deque()  # to be written
         self._writing = threading.Lock()   # held by who takes from the queue and writes
         self._writer_thread = Pool("writer", 1)
+        self._notices = Pool("notices", 1)  # handlers of notifications, in order
         self._ids = count(1)               # of our requests
         self._ended = threading.Lock()     # taken once, by `end`
         self.why_ended: Error | None = None
@@ -2509,7 +2510,6 @@ class ServerSession(Connection):
         self._host = server.run_handler if server.threaded else self._jobs.put
         self._pool = Pool("worker", server.max_workers + 1)  # one of them reads
         self._reading = Reading(self.read_one, self._pool, self._jobs)
-        self._notices = Pool("notices", 1)  # handlers of notifications, in order
 
     def serve(self) -> None:
         """Serve until the client hangs up, and what is in flight has finished."""
@@ -3376,7 +3376,6 @@ class ClientSession(Connection):
         self._client, self._pipes = client, pipes
         self.callers = Pool("submit", MAX_REQUESTS)  # threads that wait for a call
         self._answers = Pool("answers", 16)
-        self._notices = Pool("notices", 1)  # in order
 
     def read(self) -> None:
         while self.read_one():

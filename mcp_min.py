@@ -624,7 +624,8 @@ class Incoming:
         self.send_notice = connection.write  # or `post`, on the event loop of all
         self.cancelled = False
         self.decided = threading.Lock()  # taken once: it is answered, or cancelled
-        self._hooks: set[Job] = set()     # called by `cancel`; see `cancelling`
+        # Called by `cancel`; see `on_cancel`.
+        self._hooks: set[Job] = {batch.collect} if batch else set()
         self._reporting = threading.Lock()  # held while progress is written
         self._progress = float("-inf")    # the last of it
 
@@ -661,8 +662,6 @@ class Incoming:
             self.cancelled = True
             for hook in self._hooks.copy():
                 hook()
-            if self.batch:
-                self.batch.collect()
 
     @contextmanager
     def cancelling(self, hook: Job) -> Iterator[None]:

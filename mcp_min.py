@@ -107,16 +107,13 @@ ALIASES |= {"$/cancelRequest": ALIASES["cancelled"],
             "$/progress": ALIASES["progress"], "logging/message": ALIASES["message"]}
 MISSING: Any = ...  # no value
 OBJECT = {"type": "object"}
-QUESTIONS: Json = {  # requests of a server: the client's capability, what is an answer
-    "elicitation/create": ("elicitation", {
-        **OBJECT, "required": ["action"], "properties": {
-            "action": {"enum": ["accept", "decline", "cancel"]}}}),
-    "sampling/createMessage": ("sampling", {
-        **OBJECT, "required": ["content"], "properties": {
-            "content": {"type": ["object", "array"], "items": OBJECT}}}),
-    "roots/list": ("roots", {
-        **OBJECT, "required": ["roots"], "properties": {"roots": {
-            "type": ["array", "null"], "items": {**OBJECT, "required": ["uri"]}}}})}
+QUESTIONS: Json = {  # of a server: the client's capability; what an answer must have
+    "elicitation/create": ("elicitation", "action", {
+        "enum": ["accept", "decline", "cancel"]}),
+    "sampling/createMessage": ("sampling", "content", {
+        "type": ["object", "array"], "items": OBJECT}),
+    "roots/list": ("roots", "roots", {
+        "type": ["array", "null"], "items": {**OBJECT, "required": ["uri"]}})}
 LEVELS = re.findall(r"\w+", "debug info notice warning error critical alert emergency")
 META = "io.modelcontextprotocol/"  # begins the keys of the protocol in `_meta`
 
@@ -2046,7 +2043,9 @@ class Context:
         answers = era.ask(self._waiting, questions, timeout)
         for key, question in questions.items():
             answer, form = answers[key], question["params"].get("requestedSchema")
-            problems = Schema(QUESTIONS[question["method"]][1]).problems(answer)
+            _, name, schema = QUESTIONS[question["method"]]
+            expected = {**OBJECT, "required": [name], "properties": {name: schema}}
+            problems = Schema(expected).problems(answer)
             if form and not problems and answer["action"] == "accept":
                 problems = Schema(form).problems(answer.get("content") or {})
             if problems:

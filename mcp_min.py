@@ -1319,8 +1319,8 @@ def plain(value: Any) -> Any:
         return value
     if hasattr(value, "__dataclass_fields__"):
         import dataclasses
-        names = [field.name for field in dataclasses.fields(value)]
-        return {name: plain(getattr(value, name)) for name in names}
+        return {field.name: plain(getattr(value, field.name))
+                for field in dataclasses.fields(value)}
     if hasattr(value, "_asdict"):  # a NamedTuple
         return plain(value._asdict())
     if isinstance(value, abc.Mapping):

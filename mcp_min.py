@@ -1613,16 +1613,15 @@ class Function:
         self.description = inspect.getdoc(inner)
         self.is_async = inspect.iscoroutinefunction(inner)
         self.result_hint = hints.get("return", Any)
-        self.context_names = [
-            name for name, hint in hints.items() if any(
-                hasattr(one, "is_context") for one in (hint, *typing.get_args(hint)))]
         self._fixed = getattr(fn, "keywords", {})  # what a partial gives
-        hidden = {*self.context_names, *self._fixed}
-        self.parts = []
+        self.parts, self.context_names = [], []
         for name, parameter in parameters.items():
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD,
-                                  parameter.KEYWORD_ONLY):
-                if name not in hidden:
+            choices = (hints.get(name), *typing.get_args(hints.get(name)))
+            by_name = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            if any(hasattr(one, "is_context") for one in choices):
+                self.context_names.append(name)
+            elif parameter.kind in by_name:
+                if name not in self._fixed:
                     self.parts.append(part_of(parameter, hints))
             elif schema is None:
                 raise TypeError(f"{parameter}: arguments go by name")

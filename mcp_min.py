@@ -1521,8 +1521,8 @@ class Part(NamedTuple):
     """A parameter of a function, or a field of a class."""
     name: str
     hint: Any
-    default: Any
     is_required: bool
+    default: Any = MISSING
 
 
 def part_of(parameter: Any, hints: Json) -> Part:
@@ -1532,16 +1532,12 @@ def part_of(parameter: Any, hints: Json) -> Part:
         default = MISSING
     elif isinstance(default, Field):
         hint, default = typing.Annotated[hint, default], default.default
-    return Part(parameter.name, hint, default, default is MISSING)
+    return Part(parameter.name, hint, default is MISSING, default)
 
 
 def parts_of_class(kind: Any, is_output: bool) -> list[Part]:
     """The fields of a dataclass, TypedDict or NamedTuple."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    names = getattr(kind, "_fields", None)
-    if hasattr(kind, "__dataclass_fields__"):
-        import dataclasses
-        names = [field.name for field in dataclasses.fields(kind)]
     parts = []
     if hasattr(kind, "__required_keys__"):
         for name, hint in hints.items():
@@ -1551,21 +1547,25 @@ def parts_of_class(kind: Any, is_output: bool) -> list[Part]:
             if mark in ("Required", "NotRequired"):
                 is_required = mark == "Required"
                 [hint] = hint.__args__
-            parts.append(Part(name, hint, MISSING, is_required))
+            parts.append(Part(name, hint, is_required))
         return parts
-    if names is None:
+    if hasattr(kind, "__dataclass_fields__"):
+        import dataclasses
+        defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    elif hasattr(kind, "_field_defaults"):
+        defaults = {**dict.fromkeys(kind._fields, MISSING), **kind._field_defaults}
+    else:
         raise TypeError(f"the class {kind.__name__} has no JSON Schema")
+    if is_output:
+        for name, default in defaults.items():
+            hint = hints.get(name, Any)
+            if default is None:  # so it may be null
+                hint = Optional[hint]
+            parts.append(Part(name, hint, is_required=True))
+        return parts
     import inspect
     parameters = inspect.signature(kind).parameters  # not for field(init=False)
-    if is_output:
-        for name in names:
-            default = getattr(parameters.get(name), "default", MISSING)
-            hint = hints.get(name, Any)
-            if None in (default, getattr(kind, name, MISSING)):  # so it may be null
-                hint = Optional[hint]
-            parts.append(Part(name, hint, MISSING, True))
-        return parts
-    return [part_of(parameters[name], hints) for name in names if name in parameters]
+    return [part_of(parameters[name], hints) for name in defaults if name in parameters]
 
 
 def object_shape(parts: list[Part], is_output: bool, build: Any = dict) -> Shape:

@@ -542,15 +542,18 @@ class Connection:
         batch = None
         try:
             message = decode(line, self._limit)
+            elements = [message]
             if type(message) is list:
                 if not 0 < len(message) <= MAX_REQUESTS or not self.has_batches:
                     raise McpError(INVALID_REQUEST, "This array is no message")
-                batch = Batch(self, len(message))
+                batch, elements = Batch(self, len(message)), message
         except McpError as error:
             request_id = id_at_head(line) if isinstance(error, Oversized) else None
             refusal = self.on_refused(line, error, request_id)
-            return self.post(refusal) if refusal else None
-        for element in message if batch else [message]:
+            if refusal:
+                self.post(refusal)
+            return
+        for element in elements:
             self._take(line, element, batch)
 
     def _take(self, line: Line, message: Any, batch: Batch | None) -> None:

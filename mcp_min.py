@@ -1571,31 +1571,32 @@ def parts_of_class(kind: Any, is_output: bool) -> list[Part]:
     return [part_of(parameters[name], hints) for name in defaults if name in parameters]
 
 
+def member_shape(part: Part, is_output: bool) -> Shape:
+    try:
+        # `X | None = None` reads as X, and null means absent.
+        shape = read_hint(part.hint, is_output, allows_none=part.default is not None)
+        if part.default not in (None, MISSING):
+            with suppress(TypeError, ValueError):  # else it is not listed
+                default = loads(dumps(plain(part.default)))
+                return Shape({**shape.schema, "default": default}, shape.make)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"{part.name}: {str(error)[-200:]}") from None
+    return shape
+
+
 def object_shape(parts: list[Part], is_output: bool, build: Any = dict) -> Shape:
     """The Shape of an object with these members, which `build` gets by their names."""
-    properties, makers, defaults = {}, {}, {}
-    for part in parts:
-        try:
-            # `X | None = None` reads as X, and null means absent.
-            schema, make_part = read_hint(
-                part.hint, is_output, allows_none=part.default is not None)
-            if part.default not in (None, MISSING):
-                with suppress(TypeError, ValueError):  # else it is not listed
-                    default = loads(dumps(plain(part.default)))
-                    schema = {**schema, "default": default}
-        except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(f"{part.name}: {str(error)[-200:]}") from None
-        properties[part.name] = schema
-        makers[part.name] = make_part
-        if part.default is not MISSING:
-            defaults[part.name] = part.default
+    shapes = {part.name: member_shape(part, is_output) for part in parts}
+    defaults = {part.name: part.default for part in parts
+                if part.default is not MISSING}
 
     def make(values: Json) -> Any:
         given = defaults.copy()
         for name, value in values.items():
-            given[name] = made(name, makers.get(name), value)
+            given[name] = made(name, shapes.get(name, ANY).make, value)
         return build(**given)
 
+    properties = {name: shape.schema for name, shape in shapes.items()}
     schema = {**OBJECT, "properties": properties, "additionalProperties": False}
     required = [part.name for part in parts if part.is_required]
     if required:

@@ -664,7 +664,7 @@ class Incoming:
                 hook()
 
     @contextmanager
-    def cancelling(self, hook: Job) -> Iterator[None]:
+    def on_cancel(self, hook: Job) -> Iterator[None]:
         """Inside of `with` this, the hook is called when the request is cancelled."""
         self._hooks.add(hook)
         try:
@@ -1746,7 +1746,7 @@ class Legacy:
                 if params.get("mode") == "url":
                     params = {**params, "elicitationId": os.urandom(8).hex()}
                 sent[key] = self._session.request(question["method"], params)
-            with waiting.cancelling(withdraw):
+            with waiting.on_cancel(withdraw):
                 if self._session.has_input_ended:
                     withdraw()  # nobody will answer
                 return {key: outgoing.wait(timeout) for key, outgoing in sent.items()}
@@ -1840,7 +1840,7 @@ LOOP_LOCK = threading.Lock()
 def result_of(future: Future[Any], request: Serving) -> Any:
     """Wait for a Future; if the request is cancelled, so is that."""
     from concurrent.futures import CancelledError
-    with request.cancelling(future.cancel):
+    with request.on_cancel(future.cancel):
         try:
             return future.result()
         except CancelledError:
@@ -1919,7 +1919,7 @@ class Context:
     def wait(self, seconds: float) -> None:
         """Sleep, but only until the request is cancelled."""
         woken = threading.Event()
-        with self._waiting.cancelling(woken.set):
+        with self._waiting.on_cancel(woken.set):
             woken.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check_cancelled()
 
@@ -2087,7 +2087,7 @@ class AsyncContext(Context):
         waiting = Incoming(request.connection, None, "", {})  # what is given up alone
         method = getattr(Context(request, waiting), name)
         call = partial(method, *arguments, **options)
-        with request.cancelling(waiting.cancel):
+        with request.on_cancel(waiting.cancel):
             try:
                 start_thread("asking", partial(fulfil, future, call))
                 return await asyncio.wrap_future(future)

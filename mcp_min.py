@@ -75,7 +75,7 @@ class Method(NamedTuple):  # a request that a client may send
     handler: str           # a method of ServerSession
     capability: str = ""   # what a server with this method declares; "a.b": b of a
     list_key: str = ""     # of the list in its result, which comes in pages
-    revisions: list[str] = BOTH  # if not: it runs on the thread that reads
+    revisions: list[str] = BOTH
 
 
 METHODS = {
@@ -95,6 +95,9 @@ METHODS = {
     "prompts/get": Method("call_named", "prompts"),
     "completion/complete": Method("complete", "completions"),
 }
+# These call no function of the user, and run on the thread that reads.
+AT_ONCE = ["initialize", "ping", "server/discover", "logging/setLevel",
+           "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"]
 CACHEABLE = ["server/discover", "tools/list", "resources/list", "prompts/list",
              "resources/templates/list", "resources/read"]
 LIST_CHANGED = {kind: f"notifications/{kind}/list_changed"
@@ -118,7 +121,7 @@ LEVELS = re.findall(r"\w+", "debug info notice warning error critical alert emer
 META = "io.modelcontextprotocol/"  # begins the keys of the protocol in `_meta`
 
 PARSE_ERROR = -32700             # a line is no JSON, too long, or too deep
-INVALID_REQUEST = -32600         # JSON is no message, or its id is taken
+INVALID_REQUEST = -32600         # JSON is no message, or not here and now
 METHOD_NOT_FOUND = -32601        # there is no such method, or not declared
 INVALID_PARAMS = -32602          # params do not fit, or name what does not exist
 INTERNAL_ERROR = -32603          # a handler or a peer failed; or it is too much
@@ -188,7 +191,7 @@ class ToolError(Error):
 
 
 class RequestTimeout(Error, TimeoutError):
-    """There was no response, nor progress, in time; the request was cancelled."""
+    """There was no response in time; the request was cancelled."""
 
 
 class ConnectionClosed(Error, ConnectionError):
@@ -439,9 +442,10 @@ class Connection:
     quoted: Any = lambda self: ""       # what else the peer wrote, for an error
     is_asked: Any = lambda self: False  # while it is, no `timeout` runs
 
-    def __init__(self, reader: Any, writer: Any, limit: int, trace: Any) -> None:
+    def __init__(self, reader: Any, writer: Any, limit: int,
+                 trace: Trace | None) -> None:
         self._writer, self._limit = writer, limit
-        self._trace = Trace(trace) if trace else None
+        self._trace = trace
         self._lines = read_lines(reader, limit)
         self.incoming: dict[Any, Incoming] = {}
         self.outgoing: dict[Any, Outgoing] = {}
@@ -699,8 +703,9 @@ class Batch:
             self._missing -= 1
             if line:
                 self._responses.append(line)
-            if self._responses and not self._missing:
-                self._connection.post(b"[" + b",".join(self._responses) + b"]")
+            is_last = not self._missing
+        if is_last and self._responses:
+            self._connection.post(b"[" + b",".join(self._responses) + b"]")
 
 
 class Outgoing:
@@ -729,31 +734,32 @@ class Outgoing:
             line = notification("notifications/cancelled", params)
             self.connection.post(line, lambda: self.is_sent)
 
-    def wait(self, timeout: Seconds, end: float = float("inf"),
+    def wait(self, timeout: Seconds, deadline: float = float("inf"),
              on_progress: Handler = None) -> Json:
-        """The result, until `end` at most; the calling thread runs on_progress.
+        """The result, until `deadline` at most; the calling thread runs on_progress.
 
         Whatever is raised here (an error, a timeout, Ctrl-C) ends the request.
         """
-        start = last = monotonic()
+        last = monotonic()
         idle = threading.TIMEOUT_MAX if timeout is None else timeout
         try:
             while True:
-                if self.connection.is_asked():  # the peer waits for our user
-                    last = monotonic()
-                left = min(end, last + idle) - monotonic()
-                # A second at most: on Windows, Ctrl-C does not end a wait before.
+                is_asked = self.connection.is_asked()  # the peer waits for our user
+                left = min(deadline, last + idle) - monotonic()
+                event = None
                 with suppress(Empty):
+                    # A second at most: on Windows, Ctrl-C does not end a wait before.
                     event = self.events.get(timeout=min(max(0.0, left), 1.0))
-                    if isinstance(event, dict):
-                        return event
-                    if isinstance(event, BaseException):
-                        raise event.with_traceback(None)  # many may raise it
-                    if on_progress:
-                        on_progress(*event)
+                if isinstance(event, dict):
+                    return event
+                if isinstance(event, BaseException):
+                    raise event.with_traceback(None)  # many may raise it
+                if event and on_progress:
+                    on_progress(*event)
+                if event or is_asked or self.connection.is_asked():
                     last = monotonic()
                 if left <= 0:
-                    text = f"{self.method}: no result in {monotonic() - start:.1f} s"
+                    text = f"{self.method}: no result in time"
                     raise RequestTimeout(text + self.connection.quoted())
         except BaseException as error:
             self.cancel(error)
@@ -766,7 +772,7 @@ class Pool:
     def __init__(self, name: str, size: int) -> None:
         self._name, self._size = name, size
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None ends a thread
-        self._lock = threading.Lock()  # guards the rest
+        self._lock = threading.Lock()  # guards changes of the rest
         self._threads = self.unfinished = 0  # threads started, jobs that have not ended
         self._is_closed = False
 
@@ -848,15 +854,14 @@ class Trace:
 
 
 # -- 5. JSON Schema --------------------------------------------------------------------
-# Draft 2020-12, but for `$anchor` and what is REFUSED.  Arguments that do not fit are
-# repaired by what the problems say.  Patterns are Python's `re`, which has no limit: so
-# only the author's own schemas are applied, never one from the wire.
+# Draft 2020-12, but for anchors, an inner $id, escapes in $ref and what is REFUSED.
+# Arguments that do not fit are repaired by what the problems say.  Patterns are those
+# of `re`, which has no limit: so only the author's schemas are applied, never a peer's.
 
 
 class Problem(NamedTuple):
-    """What is wrong with a part of a value."""
-    path: tuple[str | int, ...]
-    words: str
+    path: tuple[str | int, ...]  # to the part of a value that does not fit
+    words: str                   # what is wrong with it
     value: Any = MISSING         # which was there
     types: tuple[str, ...] = ()  # that were expected, if it is that
 
@@ -901,6 +906,7 @@ class BadValue(ValueError):
         return invalid_params(f"{what}:\n{self}", first.field, first.issue)
 
 
+# bool before int, because it is one.
 TYPES_OF = {str: ("string",), dict: ("object",), bool: ("boolean",),
             int: ("integer", "number"), float: ("number",), list: ("array",),
             type(None): ("null",)}
@@ -980,12 +986,10 @@ class Schema:
                 raise ValueError(f"{keyword} is not supported here")
             if ARGUMENTS.get(keyword, "") not in ("", *types_of(argument)):
                 raise ValueError(f"{keyword} cannot be {show(argument)}")
-            if keyword in ONE:
-                self._read(argument)
-            elif keyword in LIST:
-                list(map(self._read, argument))
-            elif keyword in MEMBERS:
-                list(map(self._read, argument.values()))
+            if keyword in ONE | LIST | MEMBERS:
+                parts = argument.values() if keyword in MEMBERS else argument
+                for part in [argument] if keyword in ONE else parts:
+                    self._read(part)
             elif keyword == "$ref":
                 node[keyword] = self._find(argument)
             elif keyword == "const":
@@ -993,7 +997,8 @@ class Schema:
             elif keyword == "pattern":
                 strict_pattern(argument)
             if keyword == "patternProperties":
-                list(map(strict_pattern, argument))
+                for pattern in argument:
+                    strict_pattern(pattern)
 
     def _find(self, reference: str) -> Any:
         first, *steps = reference.split("/")
@@ -1659,8 +1664,8 @@ def normal_uri(uri: str) -> str:
 class Template:
     """A URI template: {x}, {+x} or {x*} (with slashes, else %2F), {?x,y} at the end."""
 
-    # Values with `..` between slashes, absolute, with a drive: a model may make them.
-    UNSAFE = re.compile(r"[/\\]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)
+    # Values with `..` between slashes, absolute, with a drive, NUL: of a model.
+    UNSAFE = re.compile(r"[/\\]|[A-Za-z]:|.*\0|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)
 
     def __init__(self, text: str) -> None:
         path, question, query = normal_uri(text).partition("{?")
@@ -1674,7 +1679,7 @@ class Template:
         self.names += re.findall("[^,]+", query[:-1])  # less its "}"
 
     def match(self, normal: str) -> dict[str, str] | None:
-        """The values in a URI in its normal form; None: it is another."""
+        """The values in a URI in its normal form; None: another, or unsafe."""
         from urllib.parse import parse_qsl, unquote
         path, _, query = normal.partition(self._mark)
         # `{a}-{b}` can be cut at each "-": with many such, `re` would take for ever.
@@ -1888,7 +1893,7 @@ class Done:
 
 class Context:
     """A parameter with this hint gets one.  Once the request is cancelled, or the
-    client has hung up, all methods raise Cancelled, which should be let pass.
+    session is over, all methods raise Cancelled, which should be let pass.
     """
 
     is_context = True
@@ -2026,7 +2031,7 @@ class Context:
     def ask(self, questions: Json, timeout: Seconds = 600) -> Json:
         """Ask several questions at once: {key: {"method": …, "params": …}}.
 
-        A key (else the text) says which question this is if the handler runs again.
+        A key names the question if the handler runs again, with the same text.
         McpError: it is not declared, or its answer does not fit.
         """
         era = self._request.era
@@ -2050,7 +2055,8 @@ class Context:
             expected = {**OBJECT, "required": [name], "properties": {name: schema}}
             problems = Schema(expected).problems(answer)
             if form and not problems and answer["action"] == "accept":
-                problems = Schema(form).problems(answer.get("content") or {})
+                only = {"additionalProperties": False, **form}  # not more than asked
+                problems = Schema(only).problems(answer.get("content") or {})
             if problems:
                 raise BadValue(problems).as_invalid_params("The answer does not fit")
         return answers
@@ -2077,10 +2083,9 @@ def messages_of(messages: Any) -> list[Any]:
 
 
 class AsyncContext(Context):
-    """A Context for `async def`: what asks or waits is awaited; all else may be."""
+    """A Context for `async def`: what asks or waits is awaited; what tells may be."""
 
     async def _on_thread(self, name: str, *arguments: Any, **options: Any) -> Any:
-        # Call a method of Context on a thread, which waits for the client.
         import asyncio
         from concurrent.futures import Future
         request, future = self._request, Future[Any]()
@@ -2126,7 +2131,8 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
         raise Stopped(128 + number)
 
     before: dict[int, Any] = {}
-    list(map(os.fstat, (0, 1)))  # are they open?
+    for opened in (0, 1):
+        os.fstat(opened)  # OSError: it is closed
     null = os.open(os.devnull, os.O_RDWR)  # if fd 2 is closed, this is it
     reader = open(os.dup(0), "rb", 0, closefd=False)  # noqa: SIM115
     with open(os.dup(0), "rb", 0) as stdin, open(os.dup(1), "wb", 0) as writer:
@@ -2160,23 +2166,24 @@ class Listener:
         # In a file of the user alone.  The server's: others may have our port after us.
         of_client, of_server = token_hex(32), token_hex(32)
 
-        def verify(stranger: Any, address: object) -> bool:
-            stranger.settimeout(PATIENCE / 40)
-            with suppress(OSError):
-                if compare_digest(stranger.recv(65), f"{of_client}\n".encode()):
-                    stranger.sendall(f"{of_server}\n".encode())
-                    stranger.settimeout(None)
-                    return True
-            return False
+        class Port(ThreadingTCPServer):
+            daemon_threads = True
+
+            # On the thread that accepts, one after another: a stranger gets no other.
+            def verify_request(self, request: Any, client_address: object) -> bool:
+                request.settimeout(PATIENCE / 40)
+                with suppress(OSError):
+                    if compare_digest(request.recv(65), f"{of_client}\n".encode()):
+                        request.sendall(f"{of_server}\n".encode())
+                        request.settimeout(None)
+                        return True
+                return False
 
         def serve(connection: Any, *more: object) -> Any:
             with connection.makefile("rwb", 0) as stream:
                 server.serve(stream, stream)
 
-        self._socket = ThreadingTCPServer(("127.0.0.1", 0), serve)
-        self._socket.daemon_threads = True
-        # On the thread that accepts, one after another: a stranger gets no other.
-        self._socket.verify_request = verify  # type: ignore
+        self._socket = Port(("127.0.0.1", 0), serve)
         self._address = f"{self._socket.server_address[1]} {of_client} {of_server}\n"
         self._path = Path(path).expanduser().absolute()
         self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -2208,7 +2215,7 @@ class Reading:
         self._watcher = jobs            # of the thread in `serve`, which watches
         self._reader = 0                # the thread that reads; 0: it is handed over
         self._lock = threading.Lock()   # held to take `_began` back, or to hand over
-        self._began: Seconds = None     # when a handler that the reader runs began
+        self._began: float | None = None  # when the handler began that the reader runs
         self._is_watched = False        # is there a job that will look at it?
         self.is_over = threading.Event()
 
@@ -2468,7 +2475,7 @@ class Server:
             session.tell(method, params)
 
     def listen(self, path: Any) -> Listener:
-        """Serve those whom `connect PATH` connects, until `close()` of the result."""
+        """Serve those whom `connect PATH` connects; `close()` lets in no more."""
         return Listener(self, path)
 
     def run(self) -> None:
@@ -2503,7 +2510,8 @@ class ServerSession(Connection):
     has_input_ended = False
 
     def __init__(self, server: Server, reader: Any, writer: Any) -> None:
-        super().__init__(reader, writer, server.max_message_bytes, server.trace)
+        trace = Trace(server.trace) if server.trace else None
+        super().__init__(reader, writer, server.max_message_bytes, trace)
         self.server = server
         self.legacy = Legacy(self)
         self._reads_file = is_file(reader)  # then nothing in it may be lost
@@ -2513,15 +2521,15 @@ class ServerSession(Connection):
         self._reading = Reading(self.read_one, self._pool, self._jobs)
 
     def serve(self) -> None:
-        """Serve until the client hangs up, and what is in flight has finished."""
+        """Serve until the client hangs up, then finish what is in flight, in time."""
         self._pool.submit(self._reading.read, spare=1)  # so `_look` need not start one
         # Not without a limit: a signal that comes just before the wait would be lost.
         while not self.has_input_ended:
             self._run_job(1.0)
         for stream in self._streams():
             self._respond(stream, stream.tagged({}))
-        end = monotonic() + DRAIN_SECONDS
-        while self._is_busy() and (self._reads_file or monotonic() < end):
+        deadline = monotonic() + DRAIN_SECONDS
+        while self._is_busy() and (self._reads_file or monotonic() < deadline):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:
@@ -2532,8 +2540,6 @@ class ServerSession(Connection):
     def _run_job(self, seconds: float) -> None:
         with suppress(Empty):
             self._jobs.get(timeout=seconds)()
-        if os.getpid() != self._pid:  # a child that the handler has forked
-            os._exit(0)
 
     def close(self) -> None:
         self.end(ConnectionClosed("The session is over"))
@@ -2565,17 +2571,17 @@ class ServerSession(Connection):
             request.era = Modern(request)
         date = request.era.date
         row = METHODS.get(request.method) or Method("call_own")
-        if date and date not in row.revisions:
-            raise unknown_method(request.method)
         if not date and request.method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, f"{request.method} before `initialize`")
-        if row.capability and not declares(self.server.capabilities, row.capability):
+        needed = row.capability
+        if (date and date not in row.revisions) or (
+                needed and not declares(self.server.capabilities, needed)):
             raise unknown_method(request.method)
         job = partial(self._handle, getattr(self, row.handler), request)
         is_full = len(self.incoming) - self._notices.unfinished > MAX_REQUESTS
         if is_full and not self._reads_file and request.method != "ping":
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests in flight")
-        if row.revisions != BOTH:  # none of these calls a function of the user
+        if request.method in AT_ONCE:
             return job()
         if not request.batch:
             request.send_response = self.write
@@ -2588,25 +2594,16 @@ class ServerSession(Connection):
         request.respond("result", request.era.dress(result))
 
     def _handle(self, handler: Callable[[Serving], Any], request: Serving) -> None:
-        # Run the handler of a request, and respond.
         if request.cancelled or self.why_ended:
             return
-        error = None
         try:
             result = handler(request)
-        except BaseException as raised:
-            error = raised
-        if os.getpid() != self._pid:  # a child that the handler has forked
-            code = getattr(error, "code", 0)  # of sys.exit
-            os._exit(code if isinstance(code, int) else 1)
-        if error is None:
             if result is not None:
                 self._respond(request, result)
-            return
-        with suppress(BaseException):  # its own methods may fail
-            self._fail(request, error)
-        request.fail(McpError(INTERNAL_ERROR, "Internal error"))  # else: no effect
-        del error  # its traceback has this frame: a cycle would be kept for long
+        except BaseException as error:
+            with suppress(BaseException):  # its own methods may fail
+                self._fail(request, error)
+            request.fail(McpError(INTERNAL_ERROR, "Internal error"))  # else: no effect
 
     def _fail(self, request: Serving, error: BaseException) -> None:
         # What a handler raised: of a tool a result, for the model; else an error.
@@ -2646,6 +2643,7 @@ class ServerSession(Connection):
             if isinstance(function, Tool) and request.era.date in TELLS_MODEL:
                 raise ToolError(bad.message) from None
             raise bad from None
+        call = partial(self._called, call)
         if self._host and not is_inner:
             from concurrent.futures import Future
             future = Future[Any]()
@@ -2659,12 +2657,19 @@ class ServerSession(Connection):
             value = result_of(start_task(value), request)
         return value
 
+    def _called(self, call: Job) -> Any:
+        try:
+            return call()
+        finally:
+            if os.getpid() != self._pid:  # a child that it has forked ends here
+                code = getattr(sys.exc_info()[1], "code", 0)  # of sys.exit
+                os._exit(code if isinstance(code, int) else 1)
+
     def _streams(self) -> list[Any]:
         return [request for request in self.incoming.copy().values()
                 if request.method == "subscriptions/listen"]
 
     def tell(self, method: str, params: Json) -> None:
-        # The list of a kind has changed, or a resource.
         topic = normal_uri(params.get("uri", method))
         if topic in self.legacy.topics:
             self.post(notification(method, params))
@@ -2746,7 +2751,6 @@ class ServerSession(Connection):
         return result
 
     def call_named(self, request: Serving) -> Json:
-        # Call the tool, or the prompt, that a request names.
         kind = METHODS[request.method].capability
         name = require(request.params, "name", str)
         entry = self.server.entries[kind].get(name)
@@ -2900,7 +2904,8 @@ class Process(Pipes):
     def _signal(self, number: int) -> None:
         with suppress(OSError):  # all have ended
             if os.name == "nt":
-                os.system(f"taskkill /T /F /PID {self._popen.pid} >nul 2>&1")
+                program = r"%SystemRoot%\System32\taskkill"
+                os.system(f"{program} /T /F /PID {self._popen.pid} >nul 2>&1")
             else:
                 os.killpg(self._popen.pid, number)
 
@@ -2959,7 +2964,7 @@ class Client:
     command, args, env, cwd), a Server (in this process), or two binary streams.
     env: more variables than the few that are safe; inherit_env: all of ours.
     timeout: seconds without a response or progress, max_timeout: seconds in all, of
-    each call; None: no limit.  log_level: the least one that log_handler gets.
+    each call; None: no limit.  log_level: the least one that the server shall send.
     mode: "auto" (2026-07-28, else a handshake), "legacy", "modern", or a revision.
     stderr: a text stream or a function that gets the server's (default: ours), or None.
     trace: a function, "stderr" or a file (default: the variable MCP_MIN_TRACE).
@@ -2992,7 +2997,8 @@ class Client:
         self._new_call = partial(Call, self, timeout=timeout, max_timeout=max_timeout,
                                  progress_handler=progress_handler)
         self.max_message_bytes = max_message_bytes
-        self.trace = trace or os.environ.get("MCP_MIN_TRACE")
+        trace = trace or os.environ.get("MCP_MIN_TRACE")
+        self.trace = Trace(trace) if trace else None
         self.sampling_handler, self.url_handler = sampling_handler, url_handler
         self.elicitation_handler, self.log_handler = elicitation_handler, log_handler
         self.message_handler = message_handler
@@ -3000,11 +3006,11 @@ class Client:
         self._capabilities = self._declared(capabilities or {})
         self._info = {"name": "mcp_min", "version": __version__, **(client_info or {})}
         self.modern_meta: Json = {}  # of each request, without a handshake
-        self._connecting = threading.Lock()
+        self._connecting = threading.Lock()  # held by who connects
         self._pipes = Pipes(None, None)
         self._session: ClientSession | None = None  # None: the client is new
         self._is_closed = False
-        self._subscribing = threading.Lock()  # guards what follows
+        self._subscribing = threading.Lock()  # held until a new stream replaces this:
         self._stream: Call | None = None  # without a handshake
         self._uris: set[str] = set()      # that it is about
         self.server_info, self.server_capabilities = Wire(), Wire()
@@ -3100,7 +3106,6 @@ class Client:
         self._pipes.is_silent = False
 
     def _probe(self) -> None:
-        # Try `server/discover`, else shake hands.
         try:
             return self._discover(timeout=PROBE_SECONDS)
         except (RequestTimeout, McpError) as error:
@@ -3279,7 +3284,7 @@ class Client:
             self._call("logging/setLevel", {"level": level}, options).wait()
 
     def set_roots(self, roots: Any) -> None:
-        """The folders that the server may work in: paths, URIs or dicts; it is told."""
+        """Where the server may work: paths, URIs or dicts.  It is told if legacy."""
         self.roots = roots_of(roots)
         if not self.modern_meta:
             self.notify("notifications/roots/list_changed")
@@ -3318,7 +3323,7 @@ class Call:
         self._params = with_meta(params or {}, {**(meta or {}), **client.modern_meta})
         self._timeout, self._on_progress = timeout, progress_handler
         limit = threading.TIMEOUT_MAX if max_timeout is None else max_timeout
-        self._end = monotonic() + limit
+        self._deadline = monotonic() + limit
         self._is_cancelled = False
         self._send({})
 
@@ -3330,7 +3335,8 @@ class Call:
 
     def wait(self) -> Any:
         for attempt in count():
-            result = self.outgoing.wait(self._timeout, self._end, self._on_progress)
+            result = self.outgoing.wait(
+                self._timeout, self._deadline, self._on_progress)
             kind = result.get("resultType") or "complete"
             if kind == "complete":
                 return self._read(result)
@@ -3416,7 +3422,7 @@ class ClientSession(Connection):
         return f"; it wrote: {said}" if said else ""
 
     def on_refused(self, line: Line, error: McpError, found_id: Any) -> Line:
-        """Fail the call that it was for, or all if it is not known; answer nothing."""
+        """Fail the call that it was for, or all if it may be of any; answer nothing."""
         self.noise.append(show(line[:200].decode("utf-8", "replace")))
         if b'"method"' in line[:200].partition(b'"result"')[0]:
             return b""  # a request or notification: its id is none of ours
@@ -3522,7 +3528,7 @@ def main(words: list[Any]) -> int:
     except BrokenPipeError:
         return 0  # who reads has enough
     except (ValueError, TypeError) as error:  # also: too few words, or too many
-        warn(f"{USAGE}\n{error}")
+        warn(f"{USAGE}\n{text_of(error)}")
         return 2
     except Exception as error:
         warn(f"mcp_min: {text_of(error)}")
@@ -3616,7 +3622,7 @@ def use_server(command: str, words: list[str], options: Json) -> None:
 
 
 def arguments_of(pairs: Iterable[str], schema: Json) -> Json:
-    """Arguments: JSON, or KEY=VALUE where VALUE is JSON if the schema wants no text."""
+    """Arguments: JSON, or KEY=VALUE: JSON if its type, or anyOf, has no string."""
     arguments: Json = {}
     for pair in pairs:
         if pair.startswith("{"):

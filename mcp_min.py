@@ -19,7 +19,9 @@ and in another program, which starts that one:
 
 It speaks the revisions 2024-11-05 to 2026-07-28.  Sections 1 to 4 and 6 are for both
 ends, 5 and 7 to 11 for the server, 12 and 13 the client, 14 the command line.  To learn
-MCP, run `mcp_min.py demo`, then read 1 to 4, 6, 8, 9, 11, 13.  MIT licence: at the end.
+MCP, run `mcp_min.py demo`, then read 1 to 4, 6, 8, 9, 11, 13.  To review it: a peer's
+lines come in by 3 and 4, a model's arguments by 5 and 7; `Process` starts programs, and
+`Listener` a port; it and `Trace` write files.  MIT licence: at the end.
 """
 from __future__ import annotations
 
@@ -420,9 +422,10 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #    where a cancellation finds it: handlers end in any order, messages do not.
 # 4. Who waits for a call runs its loop: the reader puts events into the call's queue.
 #    On the reader, a progress handler that makes a call would wait for ever.
-# 5. The end comes once (`_ended`) and wakes everybody: it is marked, then the tables
-#    are emptied; who adds an entry looks at the mark afterwards.  Streams are closed by
-#    their owner; who is inside `_put` looks at the mark before he writes on.
+# 5. The end comes once (`_ended`) and wakes everybody: it is marked (`why_ended`), then
+#    the tables are emptied; who adds an entry looks at the mark afterwards.  Before it
+#    the peer may stop talking: `on_end`.  `close` of an owner ends it, and closes the
+#    streams; who is inside `_put` looks at the mark before he writes on.
 #
 # Without the GIL the same holds: single operations of dict, set, deque and SimpleQueue
 # and count are atomic there, too, and what is counted by += has a lock.
@@ -1086,7 +1089,6 @@ def strict_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def combined(keyword: str, node: Json, value: Any, steps: Steps) -> Problems:
-    # The problems of a value by a keyword that combines schemas for it.
     found = [list(islice(problems_in(part, value, steps), MAX_PROBLEMS))
              for part in as_list(node[keyword])]
     fitting = found.count([])
@@ -1117,7 +1119,6 @@ def mistyped(types: list[str], value: Any) -> Problem:
 
 
 def inside(node: Json, value: Any, steps: Steps) -> Problems:
-    # The problems of the items of an array, or the members of an object.
     if isinstance(value, list):
         parts: Iterable[Any] = enumerate(value)
         known = dict(enumerate(node.get("prefixItems", [])))
@@ -2188,8 +2189,8 @@ class Listener:
         self._path = Path(path).expanduser().absolute()
         self._path.parent.mkdir(0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
-        self._path.touch(0o600, exist_ok=False)
-        self._path.write_text(self._address)
+        with open(self._path, "x", opener=partial(os.open, mode=0o600)) as file:
+            file.write(self._address)
         start_thread("listener", self._socket.serve_forever)
 
     def close(self) -> None:
@@ -2398,8 +2399,7 @@ class Server:
         self.page_size, self.max_workers = page_size, max_workers
         self.max_message_bytes = max_message_bytes
         self.trace = trace
-        self.threaded = threaded
-        self.run_handler = run_handler
+        self.threaded, self.run_handler = threaded, run_handler
         self.lifespan = lifespan
         self.capabilities: Json = plain({"logging": {}, **(capabilities or {})})
         # What is registered, by its name or its URI in normal form.
@@ -2712,8 +2712,9 @@ class ServerSession(Connection):
         self.legacy.topics.update(LIST_CHANGED.values())  # not before the response
 
     def discover(self, request: Serving) -> Json:
-        return fields(supported_versions=MODERN, capabilities=self.server.capabilities,
-                      instructions=self.server.instructions)
+        return fields(  # what needs no `initialize`
+            supported_versions=MODERN, capabilities=self.server.capabilities,
+            instructions=self.server.instructions)
 
     def ping(self, request: Serving) -> Json:
         return {}
@@ -2955,6 +2956,8 @@ def open_target(
 
 
 # -- 13. Client ------------------------------------------------------------------------
+# A Client has a session, which is a Connection; each call of the user is a Call, which
+# sends its request, and sends it again, with answers, when the result asks for input.
 
 
 class Client:
@@ -3329,6 +3332,7 @@ class Call:
 
     def _send(self, more: Json) -> None:
         params = {**self._params, **more}
+        # Progress is always asked for, because it extends `timeout`.
         self.outgoing = self._session.request(self._method, params, progress=True)
         if self._is_cancelled:  # looked at afterwards: `cancel` may have missed it
             self.cancel()
@@ -3654,7 +3658,6 @@ def ask_user(message: str, schema: Json, params: Json) -> Json:
 
 
 def demo() -> None:
-    # A session with a handshake and one without, in this process.
     server = Server("demo", "1.0")
 
     @server.tool

@@ -19,9 +19,9 @@ and in another program, which starts that one:
 
 It speaks the revisions 2024-11-05 to 2026-07-28.  Sections 1 to 4 and 6 are for both
 ends, 5 and 7 to 11 for the server, 12 and 13 the client, 14 the command line.  To learn
-MCP, run `mcp_min.py demo`, then read 1 to 4, 6, 8, 9, 11, 13.  To review it: a peer's
-lines come in by 3 and 4, a model's arguments by 5 and 7; `Process` starts programs, and
-`Listener` a port; it and `Trace` write files.  MIT licence: at the end.
+MCP, run `mcp_min.py demo`, then read 1 to 4, 6, 8, 9, 11, 13; of 7 know `Function`: it
+checks arguments.  To review it: a peer's lines come in by 3 and 4, arguments of a model
+by 5 and 7; `Process` starts programs; `Listener`, a port, and `Trace` write files.
 """
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
 BOTH = LEGACY + MODERN
 WITH_BATCHES = ["2024-11-05", "2025-03-26"]  # an array gets an array of responses
-TELLS_MODEL = ["2025-11-25", "2026-07-28"]  # what is wrong with arguments of a tool
+TELLS_MODEL = ["2025-11-25", "2026-07-28"]  # bad arguments: a result, not an error
 
 
-class Method(NamedTuple):  # a request that a client may send
+class Method(NamedTuple):  # a request that a client may send; for both ends
     handler: str           # a method of ServerSession
     capability: str = ""   # what a server with this method declares; "a.b": b of a
     list_key: str = ""     # of the list in its result, which comes in pages
@@ -601,7 +601,7 @@ class Connection:
         if outgoing:
             outgoing.end(outcome_of(message))
         elif message.get("id") is None:
-            self.noise.append(show(message.get("error")))
+            self.noise.append(show(message.get("error", message)))
 
     def _take_notification(self, message: Json) -> None:
         method = ALIASES.get(message["method"]) or message["method"]
@@ -658,7 +658,7 @@ class Incoming:
             self.send_response(line, self._leave)
 
     def _leave(self) -> bool:
-        if self.is_live():  # not with the id of another that is open
+        if self.is_live():  # else it was refused: another had its id
             self.connection.incoming.pop(self.id, None)
         return True
 
@@ -814,9 +814,9 @@ def start_thread(name: str, run: Job) -> None:
 
 
 def fulfil(future: Future[Any], call: Job) -> None:
-    """Put the outcome of a call into a Future; if it is cancelled, tell who waits."""
+    """Put the outcome of a call into a Future, pending till then: it has `cancel`."""
     if future.cancelled() and not future.set_running_or_notify_cancel():
-        return  # else it stays pending: only then can a running call be cancelled
+        return  # that has told who waits
     try:
         settle = partial(future.set_result, call())
     except Stopped:  # it is for the thread, not of the call
@@ -896,7 +896,7 @@ class Problem(NamedTuple):
 
 
 Problems = Iterator[Problem]
-Steps = Iterator[bool]  # see allowed_steps
+Budget = Iterator[bool]  # see budget_for
 
 
 class BadValue(ValueError):
@@ -1013,7 +1013,7 @@ class Schema:
         return found
 
     def problems(self, value: Any, most: int = MAX_PROBLEMS) -> list[Problem]:
-        found = problems_in(self._document, value, allowed_steps(value))
+        found = problems_in(self._document, value, budget_for(value))
         try:
             return list(islice(found, most))
         except RecursionError:  # perhaps of a schema that refers to itself
@@ -1038,15 +1038,15 @@ def validate(value: Any, schema: Any) -> list[str]:
     return list(map(str, Schema(schema).problems(value)))
 
 
-def allowed_steps(value: Any) -> Steps:
+def budget_for(value: Any) -> Budget:
     """True for each step that a check may take: more for a large value."""
     yield from repeat(True, 10_000)
     yield from repeat(True, min(50 * len(repr(value)), 1_000_000))
 
 
-def problems_in(node: Any, value: Any, steps: Steps) -> Problems:
+def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
     """The problems of a value, or of a part of it, by a part of the schema."""
-    if not next(steps, False):
+    if not next(budget, False):
         raise RecursionError
     if isinstance(node, bool):
         node = {} if node else {"not": True}
@@ -1063,7 +1063,7 @@ def problems_in(node: Any, value: Any, steps: Steps) -> Problems:
                     yield Problem((), f"{words} {argument}", value)
                     return
         elif keyword in COMBINED:
-            yield from combined(keyword, node, value, steps)
+            yield from combined(keyword, node, value, budget)
         elif keyword in ("enum", "const"):
             if canonical(value) not in map(canonical, argument):
                 choices = dumps(argument)[:1000]
@@ -1073,30 +1073,30 @@ def problems_in(node: Any, value: Any, steps: Steps) -> Problems:
                 yield Problem((), f"must match {argument}", value)
         elif keyword == "propertyNames" and isinstance(value, dict):
             for name in value:
-                for problem in problems_in(argument, name, steps):
+                for problem in problems_in(argument, name, budget):
                     yield Problem((name,), f"its name {problem.issue}")
         elif (keyword == "uniqueItems" and argument and isinstance(value, list)
               and len(set(map(canonical, value))) < len(value)):
             yield Problem((), "must not repeat an item", value)
     if isinstance(value, (dict, list)):
-        yield from inside(node, value, steps)
+        yield from inside(node, value, budget)
 
 
 def strict_pattern(pattern: str) -> re.Pattern[str]:
-    # Its $ fits the end alone; Python's would also fit before a newline.
+    # Its $, but not one in [] or after \, is \Z: Python's also fits before a newline.
     return re.compile(re.sub(r"(\\.|\[\^?]?(?:\\.|[^]\\])*])|\$",
                              lambda found: found[1] or r"\Z", pattern))
 
 
-def combined(keyword: str, node: Json, value: Any, steps: Steps) -> Problems:
-    found = [list(islice(problems_in(part, value, steps), MAX_PROBLEMS))
+def combined(keyword: str, node: Json, value: Any, budget: Budget) -> Problems:
+    found = [list(islice(problems_in(part, value, budget), MAX_PROBLEMS))
              for part in as_list(node[keyword])]
     fitting = found.count([])
     if keyword in ("$ref", "allOf"):
         yield from chain(*found)
     elif keyword == "if":
         branch = "then" if fitting else "else"
-        yield from problems_in(node.get(branch, True), value, steps)
+        yield from problems_in(node.get(branch, True), value, budget)
     elif keyword == "not":
         if fitting:
             yield Problem((), "is not allowed")
@@ -1118,7 +1118,7 @@ def mistyped(types: list[str], value: Any) -> Problem:
     return Problem((), f"must be {' or '.join(names)}", value, names)
 
 
-def inside(node: Json, value: Any, steps: Steps) -> Problems:
+def inside(node: Json, value: Any, budget: Budget) -> Problems:
     if isinstance(value, list):
         parts: Iterable[Any] = enumerate(value)
         known = dict(enumerate(node.get("prefixItems", [])))
@@ -1139,7 +1139,7 @@ def inside(node: Json, value: Any, steps: Steps) -> Problems:
             words = ", ".join(map(str, known)) or "none"
             yield Problem((step,), f"is unknown; known are {words}")
         elif schema is not True and schema != PLAIN.get(type(part)):
-            for problem in problems_in(schema, part, steps):
+            for problem in problems_in(schema, part, budget):
                 yield problem.below(step)
 
 
@@ -1695,8 +1695,8 @@ class Template:
 
 
 # -- 8. Eras ---------------------------------------------------------------------------
-# On the server: what differs between the revisions with a handshake (legacy) and those
-# without (modern) is asked of an object that lives as long as a session, or a request.
+# What differs, on the server, is asked of an object.  Legacy: of the session, if it had
+# a handshake.  Modern: of each request whose `_meta` has a revision, in any session.
 
 
 class Serving(Incoming):
@@ -1814,7 +1814,7 @@ class Modern:
         return result
 
     def ask(self, waiting: Incoming, questions: Json, timeout: Seconds) -> Json:
-        """The answers, if all came; else InputRequired."""
+        """The answers, or InputRequired.  Clients see names; `known` has digests."""
         known = self._request.replayed
         answers, missing, asked = {}, {}, {}
         for key, question in questions.items():
@@ -2101,9 +2101,9 @@ class AsyncContext(Context):
                 waiting.cancel()
 
     elicit, elicit_url, sample, list_roots, ask, ping, once, wait, read_resource = (
-        typing.cast(Any, map(partial(partialmethod, _on_thread), (
-            "elicit", "elicit_url", "sample", "list_roots", "ask", "ping", "once",
-            "wait", "read_resource"))))
+        typing.cast(Any, map(partial(partialmethod, _on_thread), re.findall(
+            r"\w+", "elicit elicit_url sample list_roots ask ping once wait "
+            "read_resource"))))
 
 
 # -- 10. Streams, a port, and who reads ------------------------------------------------
@@ -2956,8 +2956,8 @@ def open_target(
 
 
 # -- 13. Client ------------------------------------------------------------------------
-# A Client has a session, which is a Connection; each call of the user is a Call, which
-# sends its request, and sends it again, with answers, when the result asks for input.
+# A Call of a Client sends its request, and again, with answers, if it asks for input.
+# A legacy server refuses the probe, is silent, or exits: then there is a handshake.
 
 
 class Client:
@@ -3287,7 +3287,7 @@ class Client:
             self._call("logging/setLevel", {"level": level}, options).wait()
 
     def set_roots(self, roots: Any) -> None:
-        """Where the server may work: paths, URIs or dicts.  It is told if legacy."""
+        """Paths, URIs or dicts; the client needs `roots=`.  It is told if legacy."""
         self.roots = roots_of(roots)
         if not self.modern_meta:
             self.notify("notifications/roots/list_changed")
@@ -3494,7 +3494,7 @@ class ClientSession(Connection):
 def elicited(answer: Any, names: list[str]) -> Json:
     if not isinstance(answer, Elicited):
         answer = Elicited("decline" if answer is None else "accept", answer)
-    if not answer:
+    if answer.action != "accept":
         return {"action": answer.action}
     content = {} if answer.content is None else plain(answer.content)
     if not isinstance(content, dict) and len(names) == 1:

@@ -38,7 +38,7 @@ import typing
 from collections import abc, deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from functools import cache, partial, partialmethod
+from functools import partial, partialmethod
 from itertools import chain, count, islice, repeat
 from queue import Empty, SimpleQueue
 from time import monotonic, sleep, strftime, time
@@ -70,7 +70,7 @@ LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
 BOTH = LEGACY + MODERN
 WITH_BATCHES = ["2024-11-05", "2025-03-26"]  # an array gets an array of responses
-TELLS_MODEL = ["2025-11-25", "2026-07-28"]  # bad arguments: a result, not an error
+TELLS_MODEL = BOTH[3:]  # that arguments are bad: a result, not an error
 
 
 class Method(NamedTuple):  # a request that a client may send; for both ends
@@ -172,7 +172,7 @@ class Error(Exception):
 class McpError(Error):
     """A JSON-RPC error (code, message, data): handlers raise it, calls receive it."""
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
+    def __init__(self, code: int, message: str, data: Any = None):
         super().__init__(code, message, data)
         self.code, self.message, self.data = code, message, data
 
@@ -187,7 +187,7 @@ class McpError(Error):
 class ToolError(Error):
     """A tool failed, with a text for the model; a client's has the `result`, too."""
 
-    def __init__(self, message: str, result: ToolResult | None = None) -> None:
+    def __init__(self, message: str, result: ToolResult | None = None):
         super().__init__(message)
         self.result = result
 
@@ -199,7 +199,7 @@ class RequestTimeout(Error, TimeoutError):
 class ConnectionClosed(Error, ConnectionError):
     """The peer is gone; of a server process: its exit code and the end of stderr."""
 
-    def __init__(self, text: str, status: int | None = None, stderr: str = "") -> None:
+    def __init__(self, text: str, status: int | None = None, stderr: str = ""):
         super().__init__(text)
         self.exit_code, self.stderr = status, stderr
 
@@ -443,10 +443,9 @@ class Connection:
     on_refused: Callable[[Line, McpError, Any], Line]
     on_end: Job  # the peer will say nothing more, or (on any thread) all has ended
     quoted: Any = lambda self: ""       # what else the peer wrote, for an error
-    is_asked: Any = lambda self: False  # while it is, no `timeout` runs
+    is_user_asked: Any = lambda self: False  # while it is, no `timeout` runs
 
-    def __init__(self, reader: Any, writer: Any, limit: int,
-                 trace: Trace | None) -> None:
+    def __init__(self, reader: Any, writer: Any, limit: int, trace: Trace | None):
         self._writer, self._limit = writer, limit
         self._trace = trace
         self._lines = read_lines(reader, limit)
@@ -511,8 +510,8 @@ class Connection:
         request_id = next(self._ids)
         if progress:
             params = with_meta(params, {"progressToken": request_id})
-        line = encode(
-            {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+        call = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        line = encode(call)
         outgoing = self.outgoing[request_id] = Outgoing(self, request_id, method)
         self.post(line, outgoing.on_turn)
         if self.why_ended:
@@ -624,15 +623,14 @@ class Incoming:
     """A request of the peer; with the id None (a notification, a wait) no response."""
 
     def __init__(self, connection: Any, request_id: Any, method: str, params: Json,
-                 batch: Batch | None = None) -> None:
+                 batch: Batch | None = None):
         self.connection, self.id = connection, request_id
         self.method, self.params, self.batch = method, params, batch
         self.send_response = batch.collect if batch else connection.post  # or `write`
         self.send_notice = connection.write  # or `post`, on the event loop of all
         self.cancelled = False
         self.decided = threading.Lock()  # taken once: it is answered, or cancelled
-        # Called by `cancel`; see `on_cancel`.
-        self._hooks: set[Job] = {batch.collect} if batch else set()
+        self._hooks: set[Job] = {batch.collect} if batch else set()  # see `on_cancel`
         self._reporting = threading.Lock()  # held while progress is written
         self._progress = float("-inf")    # the last of it
 
@@ -693,7 +691,7 @@ class Incoming:
 class Batch:
     """The responses to an array of messages: the last sends all (2025-03-26, basic)."""
 
-    def __init__(self, connection: Connection, size: int) -> None:
+    def __init__(self, connection: Connection, size: int):
         self._connection = connection
         self._lock = threading.Lock()  # guards the rest
         self._missing = size           # messages that have not called `collect`
@@ -714,7 +712,7 @@ class Batch:
 class Outgoing:
     """A request to the peer; its events: progress (tuple), exception, result (dict)."""
 
-    def __init__(self, connection: Connection, request_id: int, method: str) -> None:
+    def __init__(self, connection: Connection, request_id: int, method: str):
         self.connection, self.id, self.method = connection, request_id, method
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.is_sent = False
@@ -747,7 +745,7 @@ class Outgoing:
         idle = threading.TIMEOUT_MAX if timeout is None else timeout
         try:
             while True:
-                is_asked = self.connection.is_asked()  # the peer waits for our user
+                is_user_asked = self.connection.is_user_asked()
                 left = min(deadline, last + idle) - monotonic()
                 event = None
                 with suppress(Empty):
@@ -759,7 +757,7 @@ class Outgoing:
                     raise event.with_traceback(None)  # many may raise it
                 if event and on_progress:
                     on_progress(*event)
-                if event or is_asked or self.connection.is_asked():
+                if event or is_user_asked or self.connection.is_user_asked():
                     last = monotonic()
                 if left <= 0:
                     text = f"{self.method}: no result in time"
@@ -772,7 +770,7 @@ class Outgoing:
 class Pool:
     """At most `size` threads, started when they are needed, that run jobs in turn."""
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: int):
         self._name, self._size = name, size
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None ends a thread
         self._lock = threading.Lock()  # guards changes of the rest
@@ -815,8 +813,9 @@ def start_thread(name: str, run: Job) -> None:
 
 def fulfil(future: Future[Any], call: Job) -> None:
     """Put the outcome of a call into a Future, pending till then: it has `cancel`."""
-    if future.cancelled() and not future.set_running_or_notify_cancel():
-        return  # that has told who waits
+    if future.cancelled():
+        future.set_running_or_notify_cancel()  # this tells who waits
+        return
     try:
         settle = partial(future.set_result, call())
     except Stopped:  # it is for the thread, not of the call
@@ -830,7 +829,7 @@ def fulfil(future: Future[Any], call: Job) -> None:
 class Trace:
     """Shows each line: the time, "->" if it is ours; with a response method and ms."""
 
-    def __init__(self, target: Any) -> None:  # a function, "stderr", or a file
+    def __init__(self, target: Any):  # a function, "stderr", or a file
         self._begun: dict[Any, tuple[str, float]] = {}  # requests, by asker and id
         self._show = (lambda text: warn(text[:4000])) if target == "stderr" else target
         if not callable(self._show):
@@ -876,7 +875,7 @@ class Problem(NamedTuple):
     @property
     def field(self) -> str:
         steps = [f"[{s}]" if isinstance(s, int) else f".{s}" for s in self.path]
-        return "".join(steps).removeprefix(".")
+        return "".join(steps)[:200].removeprefix(".")
 
     def __str__(self) -> str:
         return f"{self.field}: {self.issue}".removeprefix(": ")
@@ -900,7 +899,7 @@ Budget = Iterator[bool]  # see budget_for
 
 
 class BadValue(ValueError):
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem]):
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
 
@@ -909,10 +908,9 @@ class BadValue(ValueError):
         return invalid_params(f"{what}:\n{self}", first.field, first.issue)
 
 
-# bool before int, because it is one.
 TYPES_OF = {str: ("string",), dict: ("object",), bool: ("boolean",),
             int: ("integer", "number"), float: ("number",), list: ("array",),
-            type(None): ("null",)}
+            type(None): ("null",)}  # bool before int, because it is one
 TYPE_NAMES = set(chain(*TYPES_OF.values()))
 # The schema that most parameters have, when what only describes them is left out.
 PLAIN = {kind: {"type": names[0]} for kind, names in TYPES_OF.items()}
@@ -969,7 +967,7 @@ REFUSED = {"$dynamicRef", "$recursiveRef", "unevaluatedProperties",
 class Schema:
     """A JSON Schema, to check values with; SchemaError: it cannot be read."""
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: Any):
         try:
             self._document = loads(json.dumps(document, sort_keys=True))  # limits first
             self._read(self._document)
@@ -995,8 +993,9 @@ class Schema:
                     self._read(part)
             elif keyword == "$ref":
                 node[keyword] = self._find(argument)
-            elif keyword == "const":
-                node[keyword] = [argument]  # so it is like an enum
+            elif keyword in ("enum", "const"):
+                choices = argument if keyword == "enum" else [argument]
+                node[keyword] = dict(zip(map(canonical, choices), choices))
             elif keyword == "pattern":
                 strict_pattern(argument)
             if keyword == "patternProperties":
@@ -1065,8 +1064,8 @@ def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
         elif keyword in COMBINED:
             yield from combined(keyword, node, value, budget)
         elif keyword in ("enum", "const"):
-            if canonical(value) not in map(canonical, argument):
-                choices = dumps(argument)[:1000]
+            if canonical(value) not in argument:
+                choices = dumps([*argument.values()])[:1000]
                 yield Problem((), f"must be one of {choices}", value)
         elif keyword == "pattern" and isinstance(value, str):
             if not strict_pattern(argument).search(value):
@@ -1164,8 +1163,8 @@ OPAQUE = {"_meta", "data", "input", "inputSchema", "outputSchema", "params",
 FORMATS: dict[str, Json] = {
     "datetime.datetime": {"format": "date-time"}, "datetime.date": {"format": "date"},
     "datetime.time": {"format": "time"}, "uuid.UUID": {"format": "uuid"},
-    "decimal.Decimal": {"type": ["string", "number"], "pattern": "^[-+0-9.eE]+$"},
-    "pathlib.PurePath": {}}
+    "decimal.Decimal": {"type": ["string", "number"],
+                        "pattern": "^[-+0-9.]+([eE].{1,4})?$"}, "pathlib.PurePath": {}}
 
 
 class Wire(dict[str, Any]):
@@ -1202,7 +1201,7 @@ def fields(**given: Any) -> Json:
 
 
 class Text(Wire):
-    def __init__(self, text: str, **more: Any) -> None:
+    def __init__(self, text: str, **more: Any):
         self.update(fields(type="text", text=text, **more))
 
 
@@ -1211,7 +1210,7 @@ class Image(Wire):
 
     _type, _subtypes = "image", {"": "png", ".jpg": "jpeg", ".svg": "svg+xml"}
 
-    def __init__(self, path: Any = None, *, data: Any = None, **more: Any) -> None:
+    def __init__(self, path: Any = None, *, data: Any = None, **more: Any):
         if data is None:
             with open(path, "rb") as file:
                 data = file.read()
@@ -1230,7 +1229,7 @@ class Audio(Image):
 class ResourceLink(Wire):
     """A resource that the client may read; further fields are title, mime_type …"""
 
-    def __init__(self, uri: str, name: str, **more: Any) -> None:
+    def __init__(self, uri: str, name: str, **more: Any):
         self.update(fields(type="resource_link", uri=uri, name=name, **more))
 
 
@@ -1238,7 +1237,7 @@ class ResourceContents(Wire):
     """The contents of a resource (uri: by default its own): text, or data (bytes)."""
 
     def __init__(self, uri: str | None = None, text: str | None = None, *,
-                 data: bytes | None = None, **more: Any) -> None:
+                 data: bytes | None = None, **more: Any):
         if (text is None) == (data is None):
             raise TypeError("it needs either text or data")
         self.update(fields(uri=uri, text=text, blob=data, **more))
@@ -1251,7 +1250,7 @@ class ResourceContents(Wire):
 class EmbeddedResource(Wire):
     """A resource with its contents; the arguments are those of ResourceContents."""
 
-    def __init__(self, uri: str, text: str | None = None, **more: Any) -> None:
+    def __init__(self, uri: str, text: str | None = None, **more: Any):
         self.update(fields(type="resource", annotations=more.pop("annotations", None)))
         self["resource"] = ResourceContents(uri, text, **more)
 
@@ -1259,7 +1258,7 @@ class EmbeddedResource(Wire):
 class Message(Wire):
     """A message of a prompt, to a model or from it; role: "user" or "assistant"."""
 
-    def __init__(self, role: str, content: Any) -> None:
+    def __init__(self, role: str, content: Any):
         self.update(role=role, content=as_block(content))
 
     @property
@@ -1272,7 +1271,7 @@ class ToolResult(Wire):
     """What a tool gives, or a call of it; data: the structured content, unwrapped."""
 
     def __init__(self, content: Any = None, structured_content: Any = None, *,
-                 is_error: bool = False, meta: Json | None = None) -> None:
+                 is_error: bool = False, meta: Json | None = None):
         blocks = [as_block(one) for one in as_list(content) if one is not None]
         self.update(content=blocks, isError=is_error)
         self.update(fields(structured_content=structured_content, meta=meta))
@@ -1365,7 +1364,7 @@ class Field:
                 "pattern": "pattern", "min_length": "min{}", "max_length": "max{}"}
 
     def __init__(self, default: Any = MISSING, *, json_schema: Json | None = None,
-                 **keywords: Any) -> None:
+                 **keywords: Any):
         unknown = keywords.keys() - self.KEYWORDS
         if unknown:
             raise TypeError(f"Field has no {unknown}")
@@ -1613,7 +1612,7 @@ def object_shape(parts: list[Part], is_output: bool, build: Any = dict) -> Shape
 class Function:
     """A function of the user; if its schema is given, no objects are made by it."""
 
-    def __init__(self, fn: Any, schema: Json | None = None) -> None:
+    def __init__(self, fn: Any, schema: Json | None = None):
         import inspect
         parameters = inspect.signature(fn).parameters
         # Of a partial: what it calls, without what it gives.
@@ -1665,10 +1664,10 @@ def normal_uri(uri: str) -> str:
 class Template:
     """A URI template: {x}, {+x} or {x*} (with slashes, else %2F), {?x,y} at the end."""
 
-    # Values with `..` between slashes, absolute, with a drive, NUL: of a model.
-    UNSAFE = re.compile(r"[/\\]|[A-Za-z]:|.*\0|(.*[/\\])?\.\.([/\\]|$)", re.DOTALL)
+    # Of a model: absolute, with a drive, `..` between slashes, a list as JSON.
+    UNSAFE = re.compile(r"(?s)[/\\]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|\W*[{[].*\W$")
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str):
         path, question, query = normal_uri(text).partition("{?")
         self._mark = question[1:] or " "  # a URI in its normal form has no space
         self.names = re.findall(r"\{\+?(\w+)\*?\}", path)
@@ -1699,17 +1698,17 @@ class Template:
 # a handshake.  Modern: of each request whose `_meta` has a revision, in any session.
 
 
-class Serving(Incoming):
+class Request(Incoming):
     """A request of a client, or a notification: what its contexts share."""
 
     connection: ServerSession
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self.era: Legacy | Modern = self.connection.legacy
         self.meta = as_dict(self.params.get("_meta"))
         # Known when a handler runs again: answers, by digests; results of `once`.
-        self.replayed: Json = {}
+        self.known: Json = {}
 
     def tagged(self, params: Json) -> Json:
         return with_meta(params, {f"{META}subscriptionId": self.id})
@@ -1720,7 +1719,7 @@ class Legacy:
 
     not_found, lacks_capability = RESOURCE_NOT_FOUND, INVALID_REQUEST
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, session: ServerSession):
         self._session = session
         self.date = ""  # the revision, once there was `initialize`
         self.client_info: Json = {}
@@ -1769,7 +1768,7 @@ class Modern:
 
     not_found, lacks_capability = INVALID_PARAMS, MISSING_CAPABILITY
 
-    def __init__(self, request: Serving) -> None:
+    def __init__(self, request: Request):
         # A proxy, because a request in a cycle would be kept for long.
         meta, params, self._request = request.meta, request.params, proxy(request)
         self.date = require(meta, f"{META}protocolVersion", str)
@@ -1793,9 +1792,9 @@ class Modern:
             state: Json = json.loads(text) if is_ours else {"until": 0}
             if state["until"] < time():
                 raise invalid_params("requestState is altered, expired or foreign")
-            self._asked, request.replayed = state["asked"], state["known"]
+            self._asked, request.known = state["asked"], state["known"]
             for name in self._asked.keys() & self._responses:  # in whatever order
-                request.replayed[self._asked[name]] = self._responses[name]
+                request.known[self._asked[name]] = self._responses[name]
 
     def _signed(self, text: str) -> str:
         # Signed for the server, the method and what else is in its params.
@@ -1815,7 +1814,7 @@ class Modern:
 
     def ask(self, waiting: Incoming, questions: Json, timeout: Seconds) -> Json:
         """The answers, or InputRequired.  Clients see names; `known` has digests."""
-        known = self._request.replayed
+        known = self._request.known
         answers, missing, asked = {}, {}, {}
         for key, question in questions.items():
             text = dumps([key, question])
@@ -1832,18 +1831,19 @@ class Modern:
                 missing[name], asked[name] = question, digest
         if missing:
             state = {"until": time() + MAX_STATE_AGE, "asked": asked, "known": known}
-            raise InputRequired({
-                "resultType": "input_required", "inputRequests": missing,
-                "requestState": self._signed(dumps(state))})
+            result = {"resultType": "input_required", "inputRequests": missing,
+                      "requestState": self._signed(dumps(state))}
+            raise InputRequired(result)
         return answers
 
 
 # -- 9. Context ------------------------------------------------------------------------
 # What a handler can do with the request that it serves.
-LOOP_LOCK = threading.Lock()
+LOOPS: dict[int, Any] = {}  # for `async def` handlers, by process: a fork has no thread
+LOOP_LOCK = threading.Lock()  # guards that
 
 
-def result_of(future: Future[Any], request: Serving) -> Any:
+def result_of(future: Future[Any], request: Request) -> Any:
     """Wait for a Future; if the request is cancelled, so is that."""
     from concurrent.futures import CancelledError
     with request.on_cancel(future.cancel):
@@ -1853,26 +1853,22 @@ def result_of(future: Future[Any], request: Serving) -> Any:
             raise Cancelled from None
 
 
-@cache
-def event_loop(pid: int) -> Any:
-    """That of all `async def` handlers in a process, on a thread of its own."""
-    import asyncio
-    loop = asyncio.new_event_loop()
-
-    def work() -> None:
-        while os.getpid() == pid:  # not in a child that a task has forked
-            with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
-                loop.run_forever()
-
-    start_thread("event loop", work)
-    return loop
-
-
 def start_task(coroutine: Any) -> Future[Any]:
+    """Run it on the event loop, which has a thread of its own."""
     import asyncio
-    with LOOP_LOCK:  # two threads at once would start two loops
-        loop = event_loop(os.getpid())
-    return asyncio.run_coroutine_threadsafe(coroutine, loop)
+    pid = os.getpid()
+    with LOOP_LOCK:
+        if pid not in LOOPS:
+            loop = asyncio.new_event_loop()
+            start_thread("event loop", partial(run_loop, loop, pid))
+            LOOPS[pid] = loop
+    return asyncio.run_coroutine_threadsafe(coroutine, LOOPS[pid])
+
+
+def run_loop(loop: Any, pid: int) -> None:
+    while os.getpid() == pid:  # not in a child that a task has forked
+        with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
+            loop.run_forever()
 
 
 def entered(manager: Any, stack: ExitStack) -> Any:
@@ -1892,6 +1888,15 @@ class Done:
         return iter(())
 
 
+def awaited(value: Any, request: Request) -> Any:
+    """What a function of the user gave; if that is a coroutine, its result."""
+    if isinstance(value, Done):
+        return None
+    if hasattr(value, "__await__"):
+        return result_of(start_task(value), request)
+    return value
+
+
 class Context:
     """A parameter with this hint gets one.  Once the request is cancelled, or the
     session is over, all methods raise Cancelled, which should be let pass.
@@ -1899,7 +1904,7 @@ class Context:
 
     is_context = True
 
-    def __init__(self, request: Serving, waiting: Incoming | None = None) -> None:
+    def __init__(self, request: Request, waiting: Incoming | None = None):
         self._serving = request
         self._waiting = waiting or request  # cancelled, it ends what waits
         self.request_id, self.meta = request.id, request.meta
@@ -1918,7 +1923,7 @@ class Context:
             raise Cancelled
 
     @property
-    def _request(self) -> Serving:
+    def _request(self) -> Request:
         self.check_cancelled()
         return self._serving
 
@@ -1970,12 +1975,9 @@ class Context:
         """The result of fn(), JSON, which runs once for a request, also if the handler
         runs again (2026-07-28), but twice if asked twice at once.  Clients can read it.
         """
-        known = self._request.replayed
+        known = self._request.known
         if key not in known:
-            value = fn()
-            if hasattr(value, "__await__"):
-                value = result_of(start_task(value), self._request)
-            known[key] = plain(value)
+            known[key] = plain(awaited(fn(), self._request))
         return known[key]
 
     def elicit(self, message: str, schema: Any, key: str = "",
@@ -2160,7 +2162,7 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
 class Listener:
     """Serves those who connect; see Server.listen.  `close` ends it."""
 
-    def __init__(self, server: Server, path: Any) -> None:
+    def __init__(self, server: Server, path: Any):
         from pathlib import Path
         from secrets import compare_digest, token_hex
         from socketserver import ThreadingTCPServer
@@ -2170,7 +2172,7 @@ class Listener:
         class Port(ThreadingTCPServer):
             daemon_threads = True
 
-            # On the thread that accepts, one after another: a stranger gets no other.
+            # One after another, on the thread that accepts: strangers can only delay.
             def verify_request(self, request: Any, client_address: object) -> bool:
                 request.settimeout(PATIENCE / 40)
                 with suppress(OSError):
@@ -2210,7 +2212,7 @@ class Reading:
     another thread reads on, and this one is a worker like others.
     """
 
-    def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any) -> None:
+    def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any):
         self._read_one = read_one       # reads a line and acts on it; False: the end
         self._pool = pool
         self._watcher = jobs            # of the thread in `serve`, which watches
@@ -2221,7 +2223,7 @@ class Reading:
         self.is_over = threading.Event()
 
     def run(self, handler: Job) -> None:
-        """Run a handler on the calling thread, the reader, or let the pool do so."""
+        """Run a handler, which raises nothing, on the reader, or let the pool do so."""
         if self._pool.unfinished > 1:  # more than this one
             self._pool.submit(handler)
             return
@@ -2267,7 +2269,7 @@ class Entry(Function):
     capability = {"listChanged": True}
 
     def __init__(self, fn: Any, name: str | None = None, schema: Json | None = None,
-                 description: str | None = None, **options: Any) -> None:
+                 description: str | None = None, **options: Any):
         super().__init__(fn, schema)
         self.key, self.list_key = name or self.key, self.kind
         self.definition = fields(
@@ -2278,7 +2280,7 @@ class Tool(Entry):
     kind = "tools"
 
     def __init__(self, fn: Any, input_schema: Json | None = None,
-                 output_schema: Json | None = None, **options: Any) -> None:
+                 output_schema: Json | None = None, **options: Any):
         super().__init__(fn, schema=input_schema, **options)
         if not re.fullmatch(r"[\w.-]{1,128}", self.key, re.ASCII):
             raise ValueError(f"hosts refuse the name {self.key!r}")
@@ -2327,7 +2329,7 @@ class Resource(Entry):
     kind = "resources"
     capability = {"listChanged": True, "subscribe": True}
 
-    def __init__(self, fn: Any, uri: str, **options: Any) -> None:
+    def __init__(self, fn: Any, uri: str, **options: Any):
         super().__init__(fn, **options)
         self.key = normal_uri(uri)
         self.template = Template(uri)  # also of a plain URI: then without names
@@ -2356,7 +2358,7 @@ class Resource(Entry):
 class Prompt(Entry):
     kind = "prompts"
 
-    def __init__(self, fn: Any, **options: Any) -> None:
+    def __init__(self, fn: Any, **options: Any):
         super().__init__(fn, **options)
         properties = self.schema["properties"]
         self.definition["arguments"] = [
@@ -2389,7 +2391,7 @@ class Server:
                  lifespan: Handler = None, threaded: bool = True,
                  run_handler: Handler = None, mask_errors: bool = False,
                  capabilities: Json | None = None, state_secret: bytes | None = None,
-                 trace: Any = None) -> None:
+                 trace: Any = None):
         self.state_secret = state_secret or os.urandom(32)
         if len(self.state_secret) < 16:
             raise ValueError("state_secret has at least 16 bytes")
@@ -2403,7 +2405,7 @@ class Server:
         self.lifespan = lifespan
         self.capabilities: Json = plain({"logging": {}, **(capabilities or {})})
         # What is registered, by its name or its URI in normal form.
-        self.entries: dict[str, dict[str, Any]] = {kind: {} for kind in LIST_CHANGED}
+        self.entries: dict[str, Json] = {kind: {} for kind in LIST_CHANGED}
         self.functions: dict[Any, Function] = {}  # of `method` and `completion`
         self._sessions: set[ServerSession] = set()
 
@@ -2505,11 +2507,11 @@ class Server:
 class ServerSession(Connection):
     """A server with one client: the methods of the protocol, and which handlers run."""
 
-    request_class = Serving
+    request_class = Request
     lifespan_context: Any = None
     has_input_ended = False
 
-    def __init__(self, server: Server, reader: Any, writer: Any) -> None:
+    def __init__(self, server: Server, reader: Any, writer: Any):
         trace = Trace(server.trace) if server.trace else None
         super().__init__(reader, writer, server.max_message_bytes, trace)
         self.server = server
@@ -2561,11 +2563,11 @@ class ServerSession(Connection):
 
     def on_notification(self, method: str, params: Json) -> None:
         if method in self.server.functions:
-            request = Serving(self, None, method, params)
+            request = Request(self, None, method, params)
             self.incoming[request] = request  # where only the end finds it
             self._notices.submit(partial(self._handle, self.call_own, request))
 
-    def on_request(self, request: Serving) -> None:
+    def on_request(self, request: Request) -> None:
         if f"{META}protocolVersion" in request.meta or (
                 request.method == "server/discover" and not self.legacy.date):
             request.era = Modern(request)
@@ -2573,9 +2575,9 @@ class ServerSession(Connection):
         row = METHODS.get(request.method) or Method("call_own")
         if not date and request.method not in ("initialize", "ping"):
             raise McpError(INVALID_REQUEST, f"{request.method} before `initialize`")
-        needed = row.capability
-        if (date and date not in row.revisions) or (
-                needed and not declares(self.server.capabilities, needed)):
+        if date and date not in row.revisions:
+            raise unknown_method(request.method)
+        if row.capability and not declares(self.server.capabilities, row.capability):
             raise unknown_method(request.method)
         job = partial(self._handle, getattr(self, row.handler), request)
         is_full = len(self.incoming) - self._notices.unfinished > MAX_REQUESTS
@@ -2590,22 +2592,22 @@ class ServerSession(Connection):
         else:
             self._reading.run(job)
 
-    def _respond(self, request: Serving, result: Json) -> None:
+    def _respond(self, request: Request, result: Json) -> None:
         request.respond("result", request.era.dress(result))
 
-    def _handle(self, handler: Callable[[Serving], Any], request: Serving) -> None:
+    def _handle(self, handler: Callable[[Request], Any], request: Request) -> None:
         if request.cancelled or self.why_ended:
             return
         try:
             result = handler(request)
-            if result is not None:
+            if result is not None:  # else it has answered, or will
                 self._respond(request, result)
         except BaseException as error:
             with suppress(BaseException):  # its own methods may fail
                 self._fail(request, error)
             request.fail(McpError(INTERNAL_ERROR, "Internal error"))  # else: no effect
 
-    def _fail(self, request: Serving, error: BaseException) -> None:
+    def _fail(self, request: Request, error: BaseException) -> None:
         # What a handler raised: of a tool a result, for the model; else an error.
         leaves = leaves_of(error)
         for leaf in leaves:  # of a TaskGroup
@@ -2626,7 +2628,7 @@ class ServerSession(Connection):
         if not isinstance(error, (Cancelled, ToolError)):
             log_exception(f"{request.method} failed", error)
 
-    def _run(self, function: Function, values: Any, request: Serving,
+    def _run(self, function: Function, values: Any, request: Request,
              is_inner: bool = False) -> Any:
         # Call a function of the user, on the thread or the loop where it belongs.
         if isinstance(values, list):  # for its first parameters, as many as it has
@@ -2651,11 +2653,7 @@ class ServerSession(Connection):
             value = result_of(future, request)
         else:
             value = call()
-        if isinstance(value, Done):
-            return None
-        if hasattr(value, "__await__"):
-            value = result_of(start_task(value), request)
-        return value
+        return awaited(value, request)
 
     def _called(self, call: Job) -> Any:
         try:
@@ -2677,7 +2675,7 @@ class ServerSession(Connection):
             if topic in stream.era.topics:
                 self.post(notification(method, stream.tagged(params)), stream.is_live)
 
-    def open_stream(self, request: Serving) -> None:
+    def open_stream(self, request: Request) -> None:
         # Open a stream; it has no response before its end.
         wanted = require(request.params, "notifications", dict)
         agreed: Json = {}
@@ -2701,7 +2699,7 @@ class ServerSession(Connection):
         method = "notifications/subscriptions/acknowledged"
         self.post(notification(method, params), opens)
 
-    def initialize(self, request: Serving) -> None:
+    def initialize(self, request: Request) -> None:
         if request.batch:
             raise McpError(INVALID_REQUEST, "initialize cannot be in an array")
         self.legacy.initialize(request.params)  # `initialized` then changes nothing
@@ -2711,33 +2709,33 @@ class ServerSession(Connection):
             server_info=self.server.info, instructions=self.server.instructions))
         self.legacy.topics.update(LIST_CHANGED.values())  # not before the response
 
-    def discover(self, request: Serving) -> Json:
+    def discover(self, request: Request) -> Json:
         return fields(  # what needs no `initialize`
             supported_versions=MODERN, capabilities=self.server.capabilities,
             instructions=self.server.instructions)
 
-    def ping(self, request: Serving) -> Json:
+    def ping(self, request: Request) -> Json:
         return {}
 
-    def set_level(self, request: Serving) -> Json:
+    def set_level(self, request: Request) -> Json:
         level = require(request.params, "level", str)
         if level not in LEVELS:
             raise invalid_params(f"level must be one of {', '.join(LEVELS)}", "level")
         self.legacy.log_level = level
         return {}
 
-    def subscribe(self, request: Serving) -> Json:
+    def subscribe(self, request: Request) -> Json:
         uri = require(request.params, "uri", str)
         self._resource(uri, request)
         self.legacy.topics.add(normal_uri(uri))
         return {}
 
-    def unsubscribe(self, request: Serving) -> Json:
+    def unsubscribe(self, request: Request) -> Json:
         uri = require(request.params, "uri", str)
         self.legacy.topics.discard(normal_uri(uri))
         return {}
 
-    def list_page(self, request: Serving) -> Json:
+    def list_page(self, request: Request) -> Json:
         # A page of a list; the cursor is the place of its first entry.
         row = METHODS[request.method]
         cursor = require(request.params, "cursor", str, "0")
@@ -2751,7 +2749,7 @@ class ServerSession(Connection):
             result["nextCursor"] = str(end)
         return result
 
-    def call_named(self, request: Serving) -> Json:
+    def call_named(self, request: Request) -> Json:
         kind = METHODS[request.method].capability
         name = require(request.params, "name", str)
         entry = self.server.entries[kind].get(name)
@@ -2761,16 +2759,16 @@ class ServerSession(Connection):
         arguments = require(request.params, "arguments", dict, {})
         return entry.result(self._run(entry, arguments, request))  # type: ignore
 
-    def read_resource(self, request: Serving) -> Json:
+    def read_resource(self, request: Request) -> Json:
         uri = require(request.params, "uri", str)
         return {"contents": self.contents_of(uri, request)}
 
-    def contents_of(self, uri: str, request: Serving, is_inner: bool = False) -> Any:
+    def contents_of(self, uri: str, request: Request, is_inner: bool = False) -> Any:
         resource, values = self._resource(uri, request)
         value = self._run(resource, values, request, is_inner)
         return resource.result(value, uri)
 
-    def _resource(self, uri: str, request: Serving) -> tuple[Resource, Json]:
+    def _resource(self, uri: str, request: Request) -> tuple[Resource, Json]:
         normal = normal_uri(uri)
         resources = self.server.entries["resources"]
         if normal in resources:
@@ -2781,7 +2779,7 @@ class ServerSession(Connection):
                 return resource, values
         raise McpError(request.era.not_found, f"Unknown resource {uri}", {"uri": uri})
 
-    def complete(self, request: Serving) -> Json:
+    def complete(self, request: Request) -> Json:
         ref = require(request.params, "ref", dict)
         argument = require(request.params, "argument", dict)
         name = require(argument, "name", str)
@@ -2802,7 +2800,7 @@ class ServerSession(Connection):
         return {"completion": {"values": values[:MAX_COMPLETIONS], "total": len(values),
                                "hasMore": len(values) > MAX_COMPLETIONS}}
 
-    def call_own(self, request: Serving) -> Json:
+    def call_own(self, request: Request) -> Json:
         function = self.server.functions.get(request.method)
         if function is None:
             raise unknown_method(request.method)
@@ -2821,9 +2819,9 @@ TEMP USERNAME USERPROFILE""")
 
 
 class Pipes:
-    def __init__(self, reader: Any, writer: Any) -> None:
+    def __init__(self, reader: Any, writer: Any):
         self.reader, self.writer = reader, writer
-        self.stderr_tail, self.is_silent = "", False  # kept, not passed on
+        self.stderr_tail, self.keeps_stderr = "", False  # kept, not passed on
         self.hung_up = threading.Event()  # set when all that it wrote was read
 
     def exit_code(self, patience: float = 0) -> int | None:
@@ -2837,7 +2835,7 @@ class Pipes:
 class Process(Pipes):
     """A server process; stderr: gets its lines, a function or a text stream."""
 
-    def __init__(self, argv: list[Any], env: Json, cwd: Any, stderr: Any) -> None:
+    def __init__(self, argv: list[Any], env: Json, cwd: Any, stderr: Any):
         from subprocess import PIPE, Popen
         flags = 0x0800_0200 if os.name == "nt" else 0  # no window, a group of its own
         if flags:
@@ -2845,7 +2843,7 @@ class Process(Pipes):
             program, *words = map(os.fspath, argv)
             program = shutil.which(program, path=env.get("PATH")) or program  # npx.cmd
             argv = [program, *words]
-            is_script = program.lower().endswith((".cmd", ".bat"))
+            is_script = program.lower().rstrip(" .").endswith((".cmd", ".bat"))
             if is_script and re.search(r'[&|<>^%"!\r\n]', "".join(argv)):
                 raise ValueError(f"cmd.exe would parse arguments of {argv}")
         self._popen: Any = Popen(  # never a shell
@@ -2867,7 +2865,7 @@ class Process(Pipes):
             for line in iter(partial(stream.readline, 65536), ""):
                 self.stderr_tail = (self.stderr_tail + line)[-8192:]
                 try:
-                    if self._show and not self.is_silent:
+                    if self._show and not self.keeps_stderr:
                         self._show(line)
                 except Exception as error:
                     log_exception("stderr= failed", error)
@@ -2878,7 +2876,7 @@ class Process(Pipes):
             if self._popen.returncode is None and (patience or self.hung_up.is_set()):
                 self._popen.wait(patience)  # a look ends no launcher's child
                 if os.name != "nt":
-                    self._signal(9)  # what is left of its group
+                    self._signal(9)  # what is left of its group; its number is free now
             self._stderr_read.wait(patience)  # another process may have it, too
         return self._popen.returncode  # type: ignore[no-any-return]
 
@@ -2990,7 +2988,7 @@ class Client:
             message_handler: Handler = None, progress_handler: Handler = None,
             log_level: str | None = None, stderr: Any = MISSING,
             capabilities: Json | None = None, trace: Any = None,
-            max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+            max_message_bytes: int = MAX_MESSAGE_BYTES):
         if mode not in ("auto", "legacy", "modern", *BOTH):
             raise ValueError(f"mode must be auto, legacy, modern or one of {BOTH}")
         stderr = sys.stderr if stderr is MISSING else stderr
@@ -3018,7 +3016,7 @@ class Client:
         self._uris: set[str] = set()      # that it is about
         self.server_info, self.server_capabilities = Wire(), Wire()
         self.instructions: str | None = None
-        self.protocol_version = ""
+        self.protocol_version, self._is_modern = "", False
 
     def _declared(self, more: Json) -> Json:
         # The capabilities: each is declared exactly when its handler is given.
@@ -3084,19 +3082,19 @@ class Client:
         if date == "auto":
             self._probe_or_restart()
         elif date in MODERN:
-            self._discover()
+            self._discover(date)
         else:
             self._initialize(date)
-        if self.modern_meta and self.log_handler:  # some log, and do not declare it
+        if self._is_modern and self.log_handler:  # some log, and do not declare it
             self.set_logging_level(self._log_level or "info")
         elif self._log_level and declares(self.server_capabilities, "logging"):
             self.set_logging_level(self._log_level)
-        if self.modern_meta and self.message_handler:
+        if self._is_modern and self.message_handler:
             with suppress(McpError, RequestTimeout):  # it offers no changes
                 self._subscribe("subscriptions/listen", timeout=PROBE_SECONDS)
 
     def _probe_or_restart(self) -> None:
-        self._pipes.is_silent = True  # old servers write pages about the unknown
+        self._pipes.keeps_stderr = True  # old servers write pages about the unknown
         try:
             self._probe()
         except ConnectionClosed as error:
@@ -3106,7 +3104,7 @@ class Client:
             self.session().close()  # it has ended because of the probe
             self._start()
             self._initialize()
-        self._pipes.is_silent = False
+        self._pipes.keeps_stderr = False
 
     def _probe(self) -> None:
         try:
@@ -3123,8 +3121,8 @@ class Client:
                 return self._discover()
             raise
 
-    def _discover(self, **options: Any) -> None:
-        self.modern_meta = {f"{META}protocolVersion": MODERN[-1],
+    def _discover(self, date: str = MODERN[-1], **options: Any) -> None:
+        self.modern_meta = {f"{META}protocolVersion": date,
                             f"{META}clientCapabilities": self._capabilities,
                             f"{META}clientInfo": self._info}
         ask = partial(self.request, "server/discover", **options)
@@ -3134,20 +3132,20 @@ class Client:
             if error.code != UNSUPPORTED_VERSION:
                 raise
             result = ask()  # a server may refuse the first time
-        self._adopt(result, MODERN[-1], as_list(result.get("supportedVersions")))
+        self._adopt(result, date, as_list(result.get("supportedVersions")))
 
     def _initialize(self, date: str = LEGACY[-1]) -> None:
         self.modern_meta = {}
-        result = self.request("initialize", {
-            "protocolVersion": date, "capabilities": self._capabilities,
-            "clientInfo": self._info})
+        params = {"protocolVersion": date, "capabilities": self._capabilities,
+                  "clientInfo": self._info}
+        result = self.request("initialize", params)
         self._adopt(result, result.get("protocolVersion"), LEGACY)
         self.notify("notifications/initialized")
 
     def _adopt(self, result: Json, date: Any, known: list[str]) -> None:
         if date not in known:
             raise McpError(INVALID_REQUEST, f"It has {show(date)}, not {show(known)}")
-        self.protocol_version = date
+        self.protocol_version, self._is_modern = date, date in MODERN
         info = as_dict(result.get("_meta")).get(f"{META}serverInfo")
         self.server_info = Wire(as_dict(info or result.get("serverInfo")))
         self.server_capabilities = Wire(as_dict(result.get("capabilities")))
@@ -3175,7 +3173,7 @@ class Client:
         return self._new_call(method, params, read, **options)
 
     def ping(self, **options: Any) -> None:
-        self.request("server/discover" if self.modern_meta else "ping", **options)
+        self.request("server/discover" if self._is_modern else "ping", **options)
 
     def call_tool(self, name: str, arguments: Json | None = None,
                   **options: Any) -> ToolResult:
@@ -3247,7 +3245,7 @@ class Client:
 
     def _subscribe(self, method: str, uri: str = "", **options: Any) -> None:
         # Without a handshake the stream is replaced by one with, or without, a URI.
-        if not self.modern_meta:
+        if not self._is_modern:
             self._call(method, {"uri": uri}, options).wait()
             return
         with self._subscribing:
@@ -3281,15 +3279,15 @@ class Client:
                 "subscriptions/listen", {"uris": sorted(self._uris)})
 
     def set_logging_level(self, level: str, **options: Any) -> None:
-        if self.modern_meta:
-            self.modern_meta[f"{META}logLevel"] = level
+        if self._is_modern:
+            self.modern_meta[f"{META}logLevel"] = LEVELS[LEVELS.index(level)]
         else:
             self._call("logging/setLevel", {"level": level}, options).wait()
 
     def set_roots(self, roots: Any) -> None:
         """Paths, URIs or dicts; the client needs `roots=`.  It is told if legacy."""
         self.roots = roots_of(roots)
-        if not self.modern_meta:
+        if not self._is_modern:
             self.notify("notifications/roots/list_changed")
 
 
@@ -3320,7 +3318,7 @@ class Call:
     def __init__(
             self, client: Client, method: str, params: Json | None = None,
             read: Callable[[Json], Any] = as_dict, meta: Json | None = None, *,
-            timeout: Seconds, max_timeout: Seconds, progress_handler: Handler) -> None:
+            timeout: Seconds, max_timeout: Seconds, progress_handler: Handler):
         self._session = client.session()
         self._method, self._read = method, read
         self._params = with_meta(params or {}, {**(meta or {}), **client.modern_meta})
@@ -3381,7 +3379,7 @@ class ClientSession(Connection):
     request_class = Incoming
     has_batches = True  # a peer may put responses into an array, whatever the revision
 
-    def __init__(self, client: Client, pipes: Pipes) -> None:
+    def __init__(self, client: Client, pipes: Pipes):
         super().__init__(
             pipes.reader, pipes.writer, client.max_message_bytes, client.trace)
         self._client, self._pipes = client, pipes
@@ -3415,7 +3413,7 @@ class ClientSession(Connection):
             super().end(
                 ConnectionClosed(text + self.quoted(), code, self._pipes.stderr_tail))
 
-    def is_asked(self) -> bool:
+    def is_user_asked(self) -> bool:
         return not all(one.decided.locked() for one in self.incoming.copy().values())
 
     def on_end(self) -> None:

@@ -422,10 +422,10 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #    where a cancellation finds it: handlers end in any order, messages do not.
 # 4. Who waits for a call runs its loop: the reader puts events into the call's queue.
 #    On the reader, a progress handler that makes a call would wait for ever.
-# 5. The end comes once (`_ended`) and wakes everybody: it is marked (`why_ended`), then
-#    the tables are emptied; who adds an entry looks at the mark afterwards.  Before it
-#    the peer may stop talking: `on_end`.  `close` of an owner ends it, and closes the
-#    streams; who is inside `_put` looks at the mark before he writes on.
+# 5. The end is marked (`why_ended`), then wakes everybody: the tables are emptied, by
+#    rule 1 also if two threads do it; who adds an entry looks at the mark afterwards.
+#    Before it the peer may stop talking: `on_end`.  `close` of an owner ends it, and
+#    closes the streams; who is inside `_put` looks at the mark before he writes on.
 #
 # Without the GIL the same holds: single operations of dict, set, deque and SimpleQueue
 # and count are atomic there, too, and what is counted by += has a lock.
@@ -456,8 +456,7 @@ class Connection:
         self._writer_thread = Pool("writer", 1)
         self._notices = Pool("notices", 1)  # handlers of notifications, in order
         self._ids = count(1)               # of our requests
-        self._ended = threading.Lock()     # taken once, by `end`
-        self.why_ended: Error | None = None
+        self.why_ended: Error | None = None  # the mark of the end
         self._pid = os.getpid()
         self.noise: deque[str] = deque(maxlen=20)  # what came and is for nobody
 
@@ -520,7 +519,7 @@ class Connection:
 
     def end(self, why: Error) -> None:
         """Fail what is in both tables; the streams stay as they are."""
-        if self._ended.acquire(blocking=False):
+        if self.why_ended is None:
             self.why_ended = why
             for outgoing in self.outgoing.copy().values():
                 outgoing.end(why)

@@ -1069,13 +1069,13 @@ def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
         elif keyword == "pattern" and isinstance(value, str):
             if not strict_pattern(argument).search(value):
                 yield Problem((), f"must match {argument}", value)
+        elif keyword == "uniqueItems" and argument and isinstance(value, list):
+            if len(set(map(canonical, value))) < len(value):
+                yield Problem((), "must not repeat an item", value)
         elif keyword == "propertyNames" and isinstance(value, dict):
             for name in value:
                 for problem in problems_in(argument, name, budget):
                     yield Problem((name,), f"its name {problem.issue}")
-        elif (keyword == "uniqueItems" and argument and isinstance(value, list)
-              and len(set(map(canonical, value))) < len(value)):
-            yield Problem((), "must not repeat an item", value)
     if isinstance(value, (dict, list)):
         yield from inside(node, value, budget)
 

@@ -1082,8 +1082,8 @@ def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
 
 def strict_pattern(pattern: str) -> re.Pattern[str]:
     # Its $, but not one in [] or after \, is \Z: Python's also fits before a newline.
-    return re.compile(re.sub(r"(\\.|\[\^?]?(?:\\.|[^]\\])*])|\$",
-                             lambda found: found[1] or r"\Z", pattern))
+    other_or_dollar = r"(\\.|\[\^?]?(?:\\.|[^]\\])*])|\$"
+    return re.compile(re.sub(other_or_dollar, lambda found: found[1] or r"\Z", pattern))
 
 
 def combined(keyword: str, node: Json, value: Any, budget: Budget) -> Problems:

@@ -986,9 +986,10 @@ class Schema:
                 raise ValueError(f"{keyword} is not supported here")
             if ARGUMENTS.get(keyword, "") not in ("", *types_of(argument)):
                 raise ValueError(f"{keyword} cannot be {show(argument)}")
-            if keyword in ONE | LIST | MEMBERS:
-                parts = argument.values() if keyword in MEMBERS else argument
-                for part in [argument] if keyword in ONE else parts:
+            if keyword in ONE:
+                self._read(argument)
+            elif keyword in LIST | MEMBERS:
+                for part in argument.values() if keyword in MEMBERS else argument:
                     self._read(part)
             elif keyword == "$ref":
                 node[keyword] = self._find(argument)

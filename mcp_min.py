@@ -1813,7 +1813,9 @@ class Modern:
         return result
 
     def ask(self, waiting: Incoming, questions: Json, timeout: Seconds) -> Json:
-        """The answers, or InputRequired.  Clients see names; `known` has digests."""
+        """The answers, or InputRequired.  A question has a key, perhaps ""; a digest,
+        by which its answer is `known` in each run; and a name that the client sees.
+        """
         known = self._request.known
         answers, missing, asked = {}, {}, {}
         for key, question in questions.items():
@@ -1822,13 +1824,15 @@ class Modern:
             digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
             name = key or digest
             if digest not in known and name in self._responses:
-                if name in self._asked:  # its answer is known, by another digest
+                if name in self._asked:  # so that is known by another digest
                     raise invalid_params(f"{name} answers another question", name)
-                known[digest] = self._responses[name]
+                known[digest] = self._responses[name]  # it came without a state
             self._responses.pop(name, None)  # the next question of this name is another
-            answers[key] = known.get(digest)
-            if digest not in known:
-                missing[name], asked[name] = question, digest
+            if digest in known:
+                answers[key] = known[digest]
+            else:
+                missing[name] = question
+                asked[name] = digest
         if missing:
             state = {"until": time() + MAX_STATE_AGE, "asked": asked, "known": known}
             result = {"resultType": "input_required", "inputRequests": missing,

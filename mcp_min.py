@@ -625,8 +625,10 @@ class Incoming:
                  batch: Batch | None = None):
         self.connection, self.id = connection, request_id
         self.method, self.params, self.batch = method, params, batch
-        self.send_response = batch.collect if batch else connection.post  # or `write`
-        self.send_notice = connection.write  # or `post`, on the event loop of all
+        # A handler waits for a slow peer (`write`), but not the reader, nor the event
+        # loop of all (`post`): `on_request` and `_run`, which know, change these.
+        self.send_response = batch.collect if batch else connection.post
+        self.send_notice = connection.write
         self.cancelled = False
         self.decided = threading.Lock()  # taken once: it is answered, or cancelled
         self._hooks: set[Job] = {batch.collect} if batch else set()  # see `on_cancel`

@@ -1494,10 +1494,10 @@ def dict_shape(key: Shape = STRING, value: Shape = ANY) -> Shape:
     return Shape({**OBJECT, "additionalProperties": value.schema or True}, make)
 
 
-def made(name: str, make: Handler, value: Any) -> Any:
+def made(name: str, make: Callable[[Any], Any], value: Any) -> Any:
     """What is made of a member of an object; BadValue, which names it: it cannot be."""
     try:
-        return make(value) if make else value
+        return make(value)
     except BadValue as error:
         problems = error.problems
     except ValueError as error:
@@ -1993,7 +1993,7 @@ class Context:
         schema: bool, int, float, str, a list of texts (a choice), a dataclass or
         TypedDict of these, or a JSON Schema.  key: see `ask`.  timeout: legacy alone.
         """
-        make = None
+        make = ANY.make
         if isinstance(schema, list):
             schema = {"type": "string", "enum": schema}
         elif not isinstance(schema, dict):

@@ -1391,7 +1391,6 @@ ARRAYS: dict[Any, Any] = {  # what becomes of a list, for a class or an abstract
     list: list, tuple: tuple, set: set, frozenset: frozenset, abc.Sequence: list,
     abc.MutableSequence: list, abc.Iterable: list, abc.Collection: list, abc.Set: set,
     abc.MutableSet: set}
-UNIONS = (Union, getattr(types, "UnionType", Union))
 
 
 def read_hint(hint: Any, is_output: bool = False, allows_none: bool = True) -> Shape:
@@ -1409,7 +1408,7 @@ def read_hint(hint: Any, is_output: bool = False, allows_none: bool = True) -> S
         return choice_shape(dict(zip(arguments, arguments)))
     if kind in PLAIN_HINTS:
         return PLAIN_HINTS[kind]
-    if kind in UNIONS:
+    if kind in (Union, getattr(types, "UnionType", Union)):  # Union[X, Y], X | Y
         if not allows_none:
             arguments = [part for part in arguments if part is not type(None)]
         return union_shape([read(part, allows_none=allows_none) for part in arguments])

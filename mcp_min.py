@@ -837,7 +837,8 @@ class Trace:
             self._show = partial(self._append, os.path.abspath(target))
 
     def note(self, arrow: str, line: Line) -> None:
-        text, message = printable(line.decode("utf-8", "replace")), {}
+        text = printable(line.decode("utf-8", "replace"))
+        message: Json = {}
         with suppress(McpError):
             message = as_dict(decode(line, MAX_MESSAGE_BYTES))
         is_request = "method" in message and "id" in message

@@ -427,8 +427,8 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #    Before it the peer may stop talking: `on_end`.  `close` of an owner ends it, and
 #    closes the streams; who is inside `_put` looks at the mark before he writes on.
 #
-# Without the GIL the same holds: single operations of dict, set, deque and SimpleQueue
-# and count are atomic there, too, and what is counted by += has a lock.
+# Without the GIL the same holds: single operations of dict, list, set, deque, count and
+# SimpleQueue are atomic there, too, and what is counted by += has a lock.
 
 
 class Connection:
@@ -693,20 +693,16 @@ class Batch:
     """The responses to an array of messages: the last sends all (2025-03-26, basic)."""
 
     def __init__(self, connection: Connection, size: int):
-        self._connection = connection
-        self._lock = threading.Lock()  # guards the rest
-        self._missing = size           # messages that have not called `collect`
+        self._connection, self._size = connection, size
+        self._calls = count(1)  # of `collect`
         self._responses: list[Line] = []
 
     def collect(self, line: Line = b"", on_turn: OnTurn = lambda: True) -> None:
         """Take the response to a message; without a line: it has none."""
         on_turn()
-        with self._lock:
-            self._missing -= 1
-            if line:
-                self._responses.append(line)
-            is_last = not self._missing
-        if is_last and self._responses:
+        if line:
+            self._responses.append(line)
+        if next(self._calls) == self._size and self._responses:
             self._connection.post(b"[" + b",".join(self._responses) + b"]")
 
 

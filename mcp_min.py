@@ -1700,6 +1700,7 @@ class Request(Incoming):
     """A request of a client, or a notification: what its contexts share."""
 
     connection: ServerSession
+    topics: abc.Set[str] = frozenset()  # of a stream: what it is told of
 
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
@@ -1778,7 +1779,6 @@ class Modern:
         self.log_level = meta.get(f"{META}logLevel")
         if self.log_level not in (None, *LEVELS):
             raise invalid_params(f"Unknown log level {show(self.log_level)}", "_meta")
-        self.topics: set[str] = set()  # of a stream; see Legacy
         self._texts: list[str] = []  # of the questions of this run
         self._responses = require(params, "inputResponses", dict, {})
         self._asked: Json = {}  # digests of the questions that were asked, by keys
@@ -2510,6 +2510,7 @@ class ServerSession(Connection):
     """A server with one client: the methods of the protocol, and which handlers run."""
 
     request_class = Request
+    incoming: dict[Any, Request]  # type: ignore[assignment]
     lifespan_context: Any = None
     has_input_ended = False
 
@@ -2530,8 +2531,9 @@ class ServerSession(Connection):
         # Not without a limit: a signal that comes just before the wait would be lost.
         while not self.has_input_ended:
             self._run_job(1.0)
-        for stream in self._streams():
-            self._respond(stream, stream.tagged({}))
+        for request in self.incoming.copy().values():
+            if request.method == "subscriptions/listen":
+                self._respond(request, request.tagged({}))
         deadline = monotonic() + DRAIN_SECONDS
         while self._is_busy() and (self._reads_file or monotonic() < deadline):
             self._run_job(0.005)
@@ -2665,16 +2667,12 @@ class ServerSession(Connection):
                 code = getattr(sys.exc_info()[1], "code", 0)  # of sys.exit
                 os._exit(code if isinstance(code, int) else 1)
 
-    def _streams(self) -> list[Any]:
-        return [request for request in self.incoming.copy().values()
-                if request.method == "subscriptions/listen"]
-
     def tell(self, method: str, params: Json) -> None:
         topic = normal_uri(params.get("uri", method))
         if topic in self.legacy.topics:
             self.post(notification(method, params))
-        for stream in self._streams():
-            if topic in stream.era.topics:
+        for stream in self.incoming.copy().values():
+            if topic in stream.topics:
                 self.post(notification(method, stream.tagged(params)), stream.is_live)
 
     def open_stream(self, request: Request) -> None:
@@ -2694,7 +2692,7 @@ class ServerSession(Connection):
             topics.update(map(normal_uri, uris))
 
         def opens() -> bool:
-            request.era.topics = topics  # not before: it has to be acknowledged first
+            request.topics = topics  # not before: it has to be acknowledged first
             return request.is_live()
 
         params = request.tagged({"notifications": agreed})

@@ -2081,10 +2081,14 @@ class Context:
 
 
 def messages_of(messages: Any) -> list[Any]:
-    found = [one if "role" in as_dict(one) else Message("user", one)
-             for one in as_list(messages)]
-    return [Message(one["role"], one["content"])
-            if isinstance(one.get("content"), str) else one for one in found]
+    found = []
+    for one in as_list(messages):
+        if "role" not in as_dict(one):
+            one = Message("user", one)
+        elif isinstance(one.get("content"), str):
+            one = Message(one["role"], one["content"])
+        found.append(one)
+    return found
 
 
 class AsyncContext(Context):

@@ -2833,7 +2833,8 @@ class Pipes:
 
     def close(self, connection: Connection) -> None:
         connection.close_output()
-        self.hung_up.wait(PATIENCE)
+        if self.hung_up.wait(PATIENCE):
+            self.reader.close()
 
 
 class Process(Pipes):
@@ -2913,32 +2914,19 @@ class Process(Pipes):
                 os.killpg(self._popen.pid, number)
 
 
-class MemoryPipe(SimpleQueue[bytes]):  # a stream between two threads
-    def read(self, size: int) -> bytes:
-        return self.get()
-
-    def write(self, data: Any) -> int:
-        self.put(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        pass
-
-    close = partialmethod(SimpleQueue.put, b"")
-
-
 def open_target(
         target: Any, env: Any, inherit_env: bool, cwd: Any, stderr: Any) -> Pipes:
     """The way to a server; for what a target is, see Client."""
     if hasattr(target, "serve"):  # a Server, perhaps of another copy of this file
-        requests, responses = MemoryPipe(), MemoryPipe()
+        requests, responses = os.pipe(), os.pipe()
 
         def serve() -> None:
-            with closing(responses):
-                target.serve(requests, responses)
+            with open(requests[0], "rb", 0) as reader, open(
+                    responses[1], "wb", 0) as writer:
+                target.serve(reader, writer)
 
         start_thread("server", serve)
-        return Pipes(responses, requests)
+        return Pipes(open(responses[0], "rb", 0), open(requests[1], "wb", 0))
     entry = as_dict(target)  # of an mcp.json
     if entry:
         target = [entry.get("command"), *(entry.get("args") or [])]

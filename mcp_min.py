@@ -2282,6 +2282,12 @@ class Entry(Function):
             name=self.key, description=description or self.description, **options)
 
 
+def has_blocks(hint: Any) -> bool:
+    """Is it the class of a block, or is there one inside of it?"""
+    is_block = Wire in getattr(hint, "__mro__", ())
+    return is_block or any(map(has_blocks, typing.get_args(hint)))
+
+
 class Tool(Entry):
     kind = "tools"
 
@@ -2291,10 +2297,7 @@ class Tool(Entry):
         if not re.fullmatch(r"[\w.-]{1,128}", self.key, re.ASCII):
             raise ValueError(f"hosts refuse the name {self.key!r}")
         hint = self.result_hint
-        hints = [hint]
-        for part in hints:  # it grows by what is in the parts
-            hints += typing.get_args(part)
-        self._has_blocks = any(Wire in getattr(part, "__mro__", ()) for part in hints)
+        self._has_blocks = has_blocks(hint)
         # Does it say more than blocks, text, or anything?
         is_open = self._has_blocks or hint in (str, Any, type(None), object, list)
         if output_schema is None and not is_open:

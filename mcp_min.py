@@ -3590,9 +3590,11 @@ def show_offers(client: Client) -> None:
 
 
 def use_server(command: str, words: list[str], options: Json) -> None:
-    at = words.index("--") if "--" in words[:1 if command == "list" else None] else -1
-    server = words[at + 1:]
-    if command != "list" and (at < 1 or command not in ("call", "read", "prompt")):
+    asked, server = [], words  # what stands before and after --
+    if "--" in words and (command != "list" or words[0] == "--"):
+        at = words.index("--")
+        asked, server = words[:at], words[at + 1:]
+    if command != "list" and (not asked or command not in ("call", "read", "prompt")):
         raise ValueError(f"{command}: write it as above, with -- before the server")
     if sys.stdin.isatty() and sys.stderr.isatty():  # somebody is there
         tell = partial(say, file=sys.stderr)
@@ -3601,7 +3603,7 @@ def use_server(command: str, words: list[str], options: Json) -> None:
     with Client(server[0] if len(server) == 1 else server, **options) as client:
         if command == "list":
             return show_offers(client)
-        name, *pairs = words[:at]
+        name, *pairs = asked
         blocks: list[Any] = []
         if command == "read":
             blocks += client.read_resource(name)

@@ -2591,7 +2591,8 @@ class ServerSession(Connection):
         if row.capability and not declares(self.server.capabilities, row.capability):
             raise unknown_method(request.method)
         job = partial(self._handle, getattr(self, row.handler), request)
-        is_full = len(self.incoming) - self._notices.unfinished > MAX_REQUESTS
+        notices = self._notices.unfinished  # they are in `incoming`, too
+        is_full = len(self.incoming) - notices > MAX_REQUESTS
         if is_full and not self._reads_file and request.method != "ping":
             raise McpError(INTERNAL_ERROR, f"Over {MAX_REQUESTS} requests in flight")
         if request.method in AT_ONCE:

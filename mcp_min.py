@@ -3127,7 +3127,7 @@ class Client:
         except McpError as error:
             if error.code != UNSUPPORTED_VERSION:
                 raise
-            result = ask()  # a server may refuse the first time
+            result = ask()  # once more with what both speak (SEP-2575): the same
         self._adopt(result, date, as_list(result.get("supportedVersions")))
 
     def _initialize(self, date: str = LEGACY[-1]) -> None:

@@ -58,7 +58,7 @@ __all__ = [
 Json = dict[str, Any]      # a JSON object
 Line = bytes               # a message without its newline
 Job = Callable[[], object]
-OnTurn = Callable[[], bool]  # called once, when the turn of a line comes: see section 4
+OnTurn = Callable[[], bool]  # called when the turn of a line comes: see section 4
 Handler = Optional[Callable[..., Any]]  # a function of the user
 Seconds = Optional[float]  # None: for ever
 
@@ -70,12 +70,12 @@ LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
 BOTH = LEGACY + MODERN
 WITH_BATCHES = ["2024-11-05", "2025-03-26"]  # an array gets an array of responses
-TELLS_MODEL = BOTH[3:]  # that arguments are bad: a result, not an error
+TELLS_MODEL = BOTH[3:]  # bad arguments are a result, for the model, and no error
 
 
 class Method(NamedTuple):  # a request that a client may send; for both ends
     handler: str           # a method of ServerSession
-    capability: str = ""   # what a server with this method declares; "a.b": b of a
+    capability: str = ""   # declared; "a.b": b of a.  Of a list: the key in `entries`
     list_key: str = ""     # of the list in its result, which comes in pages
     revisions: list[str] = BOTH
 
@@ -249,7 +249,7 @@ def show(value: Any) -> str:
 def leaves_of(error: BaseException) -> list[BaseException]:
     """The exception, or those that a group of them consists of."""
     parts = getattr(error, "exceptions", None)
-    if not isinstance(parts, tuple):
+    if not parts or not isinstance(parts, tuple):
         return [error]
     return [leaf for part in parts for leaf in leaves_of(part)]
 
@@ -290,7 +290,7 @@ def log_exception(what: str, error: BaseException) -> None:
 
 
 # -- 3. Messages -----------------------------------------------------------------------
-# A request has an id and gets one response with it; a notification has none.
+# Each is a line.  A request has an id, gets one response with it; a notification, none.
 dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -305,7 +305,7 @@ loads = json.JSONDecoder(parse_constant=read_float, parse_float=read_float).deco
 
 
 def encode(message: Any) -> Line:
-    """ASCII: nothing can spoil it.  TypeError, ValueError, RecursionError: no JSON."""
+    """In ASCII, all on one line.  TypeError, ValueError, RecursionError: no JSON."""
     return dumps(message).encode()
 
 
@@ -410,16 +410,16 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #    timeout, cancellation and the end race for the entry.  A request of the peer ends
 #    by its one-shot lock `decided`, for which answer and cancellation race.
 # 2. All lines go through one queue.  When its turn comes, under `_writing`, a line's
-#    `on_turn` says if it is still wanted; it may act, but not write.  `write` returns
-#    after that (a slow peer holds handlers); `post` leaves it to the writer thread (the
-#    reader must not wait for a peer that waits for it).  A request of the peer is
+#    `on_turn` says if it is still wanted; it may act, but not write.  Handlers `write`,
+#    which returns when it is written (a slow peer holds them); the reader, which must
+#    not wait for the peer, calls `post`: another thread writes.  A peer's request is
 #      open     in `incoming`: its id is taken, and what is said about it goes out;
 #      decided  when its response is queued: no cancellation ends it any more;
 #      gone     when the turn of that comes (in an array: at once), or it is cancelled:
 #               its id is free, nothing more is said about it.  All gone: all answered.
 # 3. One thread reads at a time, and never waits before the end, but for a handler that
-#    it runs itself (Reading).  When another one reads on, the request is in `incoming`,
-#    where a cancellation finds it: handlers end in any order, messages do not.
+#    it runs itself; if that takes long, another one reads on (Reading), and finds the
+#    request in `incoming`, to cancel it.  Lines keep their order, handlers do not.
 # 4. Who waits for a call runs its loop: the reader puts events into the call's queue.
 #    On the reader, a progress handler that makes a call would wait for ever.
 # 5. The end is marked (`why_ended`), then wakes everybody: the tables are emptied, by
@@ -436,7 +436,7 @@ class Connection:
 
     request_class: Any
     has_batches = False
-    # What a subclass does; called by the thread that reads: it must not be held up.
+    # What a subclass does; by the thread that reads, which is held up only at the end.
     on_request: Callable[[Any], object]  # answer it; what is raised answers it, too
     on_notification: Callable[[str, Json], object]
     # (line, error, id): it is no message.  Gives a response to it; b"": none
@@ -809,7 +809,7 @@ def start_thread(name: str, run: Job) -> None:
 
 
 def fulfil(future: Future[Any], call: Job) -> None:
-    """Put the outcome of a call into a Future, pending till then: it has `cancel`."""
+    """Put the outcome of a call into a Future; until then it can be cancelled."""
     if future.cancelled():
         future.set_running_or_notify_cancel()  # this tells who waits
         return
@@ -948,9 +948,9 @@ LIMITS: dict[str, Any] = {
     "multipleOf": ("number", is_multiple, "must be a multiple of"),
 }
 SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
-for kind, size in SIZES.items():
-    LIMITS["min" + size] = kind, operator.ge, f"its {size.lower()} must be at least"
-    LIMITS["max" + size] = kind, operator.le, f"its {size.lower()} must be at most"
+for _type, _size in SIZES.items():
+    LIMITS["min" + _size] = _type, operator.ge, f"its {_size.lower()} must be at least"
+    LIMITS["max" + _size] = _type, operator.le, f"its {_size.lower()} must be at most"
 # Types of arguments.  Keywords with schemas in them: one, a list, or an object of them.
 ARGUMENTS = {**dict.fromkeys(LIMITS, "number"), "enum": "array", "required": "array",
              "pattern": "string", "uniqueItems": "boolean"}
@@ -1087,7 +1087,7 @@ def strict_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def combined(keyword: str, node: Json, value: Any, budget: Budget) -> Problems:
-    found = [list(islice(problems_in(part, value, budget), MAX_PROBLEMS))
+    found = [list(islice(problems_in(part, value, budget), MAX_REPAIRS))
              for part in as_list(node[keyword])]
     fitting = found.count([])
     if keyword in ("$ref", "allOf"):
@@ -1335,10 +1335,10 @@ def plain(value: Any) -> Any:
         return {str(plain(key)): plain(part) for key, part in list(value.items())}
     if isinstance(value, abc.Set):  # its order would change each time
         return sorted(map(plain, value), key=json.dumps)
-    if isinstance(value, (list, tuple)):
-        return list(map(plain, value))
     if isinstance(value, (bytes, bytearray, memoryview)):
         return binascii.b2a_base64(value, newline=False).decode()
+    if isinstance(value, abc.Collection):
+        return list(map(plain, value))
     if format_of(type(value)) is None:
         raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
     return getattr(value, "isoformat", value.__str__)()
@@ -1375,7 +1375,7 @@ class Field:
     def schema_for(self, kind: Any) -> Json:
         length = SIZES.get(str(kind))
         if length is None and {"min{}", "max{}"} & self._schema.keys():
-            raise TypeError("lengths are of a text, a list or a dict")
+            raise TypeError("lengths are of a text, a list or a dict, inside Optional")
         return {word.format(length): value for word, value in self._schema.items()}
 
 
@@ -1625,13 +1625,13 @@ class Function:
         for name, parameter in parameters.items():
             choices = (hints.get(name), *typing.get_args(hints.get(name)))
             by_name = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            if any(hasattr(one, "is_context") for one in choices):
+            if parameter.kind not in by_name:
+                if schema is None:
+                    raise TypeError(f"{parameter}: arguments go by name")
+            elif any(hasattr(one, "is_context") for one in choices):
                 self.context_names.append(name)
-            elif parameter.kind in by_name:
-                if name not in self._fixed:
-                    self.parts.append(part_of(parameter, hints))
-            elif schema is None:
-                raise TypeError(f"{parameter}: arguments go by name")
+            elif name not in self._fixed:
+                self.parts.append(part_of(parameter, hints))
         self._make: Any = dict
         if schema is None:
             schema, self._make = object_shape(self.parts, is_output=False)
@@ -1663,7 +1663,7 @@ class Template:
     """A URI template: {x}, {+x} or {x*} (with slashes, else %2F), {?x,y} at the end."""
 
     # Of a model: absolute, with a drive, `..` between slashes, a list as JSON.
-    UNSAFE = re.compile(r"(?s)[/\\]|[A-Za-z]:|(.*[/\\])?\.\.([/\\]|$)|\W*[{[].*\W$")
+    UNSAFE = re.compile(r"(?si)[/\\\ufeff]|[a-z]:|(.*[/\\])?\.\.([/\\]|$)|\s*[{[].*\W$")
 
     def __init__(self, text: str):
         path, question, query = normal_uri(text).partition("{?")
@@ -1671,6 +1671,7 @@ class Template:
         self.names = re.findall(r"\{\+?(\w+)\*?\}", path)
         pattern = re.sub(r"\\{\w+\\}", "([^/?#]+)", re.escape(path))
         self._pattern = re.sub(r"\\{(?:\\\+)?\w+(?:\\\*)?\\}", "(.+)", pattern)
+        # `{a}-{b}` can be cut at each "-": with many such, `re` would take for ever.
         self._power = len(re.findall(r"\+\)(?!/|$)|\.\+\)(?!$)", self._pattern)) + 1
         if "{" in self._pattern:
             raise ValueError(f"{text} is no template of this kind")
@@ -1680,7 +1681,6 @@ class Template:
         """The values in a URI in its normal form; None: another, or unsafe."""
         from urllib.parse import parse_qsl, unquote
         path, _, query = normal.partition(self._mark)
-        # `{a}-{b}` can be cut at each "-": with many such, `re` would take for ever.
         is_short = len(path) ** self._power < 10 ** 7
         found = re.fullmatch(self._pattern, path) if is_short else None
         if not found:
@@ -1759,10 +1759,10 @@ class Legacy:
 
 
 class Modern:
-    """A request that says itself who asks; its questions: basic/patterns/mrtr.
-
-    A question ends the handler.  The client sends the request again, with answers and
-    `requestState` (signed: what is known, was asked); the handler runs from its start.
+    """A request that says itself who asks.  A question ends its handler, with a result
+    `input_required`.  The client sends the request again, with `inputResponses` and the
+    `requestState` that came (signed: what is known, and was asked); the handler runs
+    from its start, and what is known is not asked (basic/patterns/mrtr).
     """
 
     not_found, lacks_capability = INVALID_PARAMS, MISSING_CAPABILITY
@@ -1820,17 +1820,17 @@ class Modern:
             text = dumps([key, question])
             self._texts.append(text)  # the same text again is another question
             digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
-            name = key or digest
-            if digest not in known and name in self._responses:
-                if name in self._asked:  # so that is known by another digest
-                    raise invalid_params(f"{name} answers another question", name)
-                known[digest] = self._responses[name]  # it came without a state
-            self._responses.pop(name, None)  # the next question of this name is another
+            shown = key or digest
+            if digest not in known and shown in self._responses:
+                if shown in self._asked:  # when it had another text
+                    raise invalid_params(f"{shown} answers another question", shown)
+                known[digest] = self._responses[shown]  # it came without a state
+            self._responses.pop(shown, None)  # the next one of this name is another
             if digest in known:
                 answers[key] = known[digest]
             else:
-                missing[name] = question
-                asked[name] = digest
+                missing[shown] = question
+                asked[shown] = digest
         if missing:
             state = {"until": time() + MAX_STATE_AGE, "asked": asked, "known": known}
             result = {"resultType": "input_required", "inputRequests": missing,
@@ -2188,8 +2188,8 @@ class Listener:
                         return True
                 return False
 
-        def serve(connection: Any, *more: object) -> Any:
-            with connection.makefile("rwb", 0) as stream:
+        def serve(channel: Any, *more: object) -> Any:
+            with channel.makefile("rwb", 0) as stream:
                 server.serve(stream, stream)
 
         self._socket = Port(("127.0.0.1", 0), serve)
@@ -2223,7 +2223,7 @@ class Reading:
         self._pool = pool
         self._watcher = jobs            # of the thread in `serve`, which watches
         self._reader = 0                # the thread that reads; 0: it is handed over
-        self._lock = threading.Lock()   # held to take `_began` back, or to hand over
+        self._lock = threading.Lock()   # held to clear `_began`, which the reader sets
         self._began: float | None = None  # when the handler began that the reader runs
         self._is_watched = False        # is there a job that will look at it?
         self.is_over = threading.Event()
@@ -2266,6 +2266,7 @@ class Reading:
 
 # -- 11. Server ------------------------------------------------------------------------
 # What is registered; and a session with one client: the methods of the protocol.
+# A call: read_one, _take_request, on_request, run, _handle, call_named, _run, respond.
 
 
 class Entry(Function):
@@ -2470,7 +2471,7 @@ class Server:
         return partial(self._keep, (ref, argument))
 
     def method(self, name: str) -> Any:
-        """Serve a request, or a notification, of your own: fn(params) gives a dict."""
+        """Serve a request or notification of your own (not in METHODS): fn(params)."""
         return partial(self._keep, name)
 
     def _keep(self, key: Any, fn: Any) -> Any:
@@ -2657,7 +2658,7 @@ class ServerSession(Connection):
             if isinstance(function, Tool) and request.era.date in TELLS_MODEL:
                 raise ToolError(bad.message) from None
             raise bad from None
-        call = partial(self._called, call)
+        call = partial(self._ending_forks, call)
         if self._host and not is_inner:
             from concurrent.futures import Future
             future = Future[Any]()
@@ -2667,7 +2668,7 @@ class ServerSession(Connection):
             value = call()
         return awaited(value, request)
 
-    def _called(self, call: Job) -> Any:
+    def _ending_forks(self, call: Job) -> Any:
         try:
             return call()
         finally:
@@ -2676,7 +2677,7 @@ class ServerSession(Connection):
                 os._exit(code if isinstance(code, int) else 1)
 
     def tell(self, method: str, params: Json) -> None:
-        topic = normal_uri(params.get("uri", method))
+        topic = normal_uri(params["uri"]) if "uri" in params else method
         if topic in self.legacy.topics:
             self.post(notification(method, params))
         for stream in self.incoming.copy().values():
@@ -3127,7 +3128,7 @@ class Client:
         except McpError as error:
             if error.code != UNSUPPORTED_VERSION:
                 raise
-            result = ask()  # once more with what both speak (SEP-2575): the same
+            result = ask()  # SEP-2575: once more, with what both speak, which is this
         self._adopt(result, date, as_list(result.get("supportedVersions")))
 
     def _initialize(self, date: str = LEGACY[-1]) -> None:
@@ -3261,7 +3262,7 @@ class Client:
                 before.cancel()
         self.session().callers.submit(partial(self._follow, stream))
 
-    # Let message_handler be told of a resource (uri), also if the server ends that.
+    # Let message_handler (needed for that) be told of a resource, and if that ends.
     subscribe = partialmethod(_subscribe, "resources/subscribe")
     unsubscribe = partialmethod(_subscribe, "resources/unsubscribe")
 
@@ -3282,6 +3283,7 @@ class Client:
 
     def set_roots(self, roots: Any) -> None:
         """Paths, URIs or dicts; the client needs `roots=`.  It is told if legacy."""
+        self.session()  # ConnectionClosed: it is new, or closed
         self.roots = roots_of(roots)
         if not self._is_modern:
             self.notify("notifications/roots/list_changed")

@@ -17,11 +17,12 @@ and in another program, which starts that one:
     with Client(["python3", "weather.py"]) as client:
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
-It speaks the revisions 2024-11-05 to 2026-07-28.  Sections 1 to 4 and 6 are for both
-ends, 5 and 7 to 11 for the server, 12 and 13 the client, 14 the command line.  To learn
-MCP, run `mcp_min.py demo`, then read 1 to 4, 6, 8, 9, 11, 13; of 7 know `Function`: it
-checks arguments.  To review it: a peer's lines come in by 3 and 4, arguments of a model
-by 5 and 7; `Process` starts programs; `Listener`, a port, and `Trace` write files.
+It speaks the revisions 2024-11-05 to 2026-07-28, without HTTP, authorization and tasks.
+Sections 1 to 4 and 6 are for both ends, 5 and 7 to 11 for the server, 12 and 13 for the
+client, 14 the command line.  To learn MCP, run `mcp_min.py demo`, then read 1 to 4, 6,
+8, 9, 11, 13, and `Function` (7), `stdio_server` (10), `Process.close` (12).  To review
+it: lines of a peer come in by 3 and 4, arguments of a model by 5 and 7; 8 signs,
+`Process` starts programs, 10 opens a port, `Trace` a file.
 """
 from __future__ import annotations
 
@@ -132,7 +133,7 @@ MISSING_CAPABILITY = -32021      # modern: the client does not declare what is a
 UNSUPPORTED_VERSION = -32022     # modern: a revision that we do not speak
 
 # Limits.  The peer started us, we started it, or it knows our secret: they are few.
-MAX_MESSAGE_BYTES = 16 << 20     # of a line
+MAX_MESSAGE_BYTES = 16 << 20     # of a line; read, it takes up to 30 times that
 MAX_DEPTH = 200                  # of arrays and objects in each other
 MAX_REQUESTS = 1000              # of a client in flight; messages in an array
 MAX_COMPLETIONS = 100            # values, by the specification
@@ -270,7 +271,7 @@ def printable(text: str) -> str:
 
 
 def warn(text: str) -> None:
-    """Show a text on stderr, or drop it: a full pipe holds up nobody for long."""
+    """Show a text on stderr; drop it if that is full for a second."""
     with suppress(Exception):  # Windows; a stream may have no descriptor
         import select
         if not select.select([], [sys.stderr], [], 1.0)[1]:
@@ -331,7 +332,7 @@ def decode(line: Line, limit: int) -> Any:
 def id_at_head(line: Line) -> Any:
     """The id of a line that is not parsed, if only texts stand before it."""
     found = re.match(rb'\s*\{(?:\s*"\w+"\s*:\s*"[^"\\]*"\s*,)*\s*"id"\s*:\s*'
-                     rb'(0|-?[1-9]\d{0,17}|"[ !#-Z^-~]*")\s*[,}]', line)
+                     rb'(0|-?[1-9]\d{0,17}|"[ !#-Z^-~]*")\s*[,}]', line[:4096])
     return json.loads(found[1]) if found else None
 
 
@@ -460,7 +461,7 @@ class Connection:
         self._pid = os.getpid()
         self.noise: deque[str] = deque(maxlen=20)  # what came and is for nobody
 
-    def write(self, line: Line, on_turn: OnTurn) -> None:
+    def write(self, line: Line, on_turn: OnTurn = lambda: True) -> None:
         """Write a line, if `on_turn` says so when its turn comes; wait for that."""
         self._queue.append((line, on_turn))
         self._write_queue()
@@ -1037,9 +1038,9 @@ def validate(value: Any, schema: Any) -> list[str]:
 
 
 def budget_for(value: Any) -> Budget:
-    """True for each step that a check may take: more for a large value."""
+    """True for each step of a check; alternatives in each other soon take all."""
     yield from repeat(True, 10_000)
-    yield from repeat(True, min(50 * len(repr(value)), 1_000_000))
+    yield from repeat(True, min(50 * len(repr(value)), 300_000))
 
 
 def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
@@ -1662,8 +1663,9 @@ def normal_uri(uri: str) -> str:
 class Template:
     """A URI template: {x}, {+x} or {x*} (with slashes, else %2F), {?x,y} at the end."""
 
-    # Of a model: absolute, with a drive, `..` between slashes, a list as JSON.
-    UNSAFE = re.compile(r"(?si)[/\\\ufeff]|[a-z]:|(.*[/\\])?\.\.([/\\]|$)|\s*[{[].*\W$")
+    # Of a model: absolute, with a drive, a list as JSON; with ./ or ../, .. at the end.
+    UNSAFE = re.compile(r"(?si)[/\\\ufeff]|[a-z]:|\s*[{[].*\W$|"
+                        r"(.*[/\\])?\.(\.?[/\\]|\.$)")
 
     def __init__(self, text: str):
         path, question, query = normal_uri(text).partition("{?")
@@ -2830,7 +2832,7 @@ TEMP USERNAME USERPROFILE""")
 class Pipes:
     def __init__(self, reader: Any, writer: Any):
         self.reader, self.writer = reader, writer
-        self.stderr_tail, self.keeps_stderr = "", False  # kept, not passed on
+        self.stderr_tail, self.hides_stderr = "", False  # kept, not passed on
         self.hung_up = threading.Event()  # set when all that it wrote was read
 
     def exit_code(self, patience: float = 0) -> int | None:
@@ -2875,7 +2877,7 @@ class Process(Pipes):
             for line in iter(partial(stream.readline, 65536), ""):
                 self.stderr_tail = (self.stderr_tail + line)[-8192:]
                 try:
-                    if self._show and not self.keeps_stderr:
+                    if self._show and not self.hides_stderr:
                         self._show(line)
                 except Exception as error:
                     log_exception("stderr= failed", error)
@@ -2969,7 +2971,7 @@ class Client:
 
     sampling_handler(messages, params) gives a text, or a whole result;
     elicitation_handler(message, schema, params) a content, None (decline) or Elicited;
-    url_handler(message, url, params) a bool.  They may use the client.
+    url_handler(message, url, params) a bool (any scheme).  They may use the client.
     log_handler(params), message_handler(message) get notifications, in order, on a
     thread; progress_handler(progress, total, message) runs on the thread that waits.
     Calls block, take `timeout`, `max_timeout`, `progress_handler` and `meta`, may come
@@ -3091,7 +3093,7 @@ class Client:
                 self._subscribe("subscriptions/listen", timeout=PROBE_SECONDS)
 
     def _probe_or_restart(self) -> None:
-        self._pipes.keeps_stderr = True  # old servers write pages about the unknown
+        self._pipes.hides_stderr = True  # old servers write pages about the unknown
         try:
             self._probe()
         except ConnectionClosed as error:
@@ -3101,7 +3103,7 @@ class Client:
             self.session().close()  # it has ended because of the probe
             self._start()
             self._initialize()
-        self._pipes.keeps_stderr = False
+        self._pipes.hides_stderr = False
 
     def _probe(self) -> None:
         try:
@@ -3541,6 +3543,7 @@ def main(words: list[Any]) -> int:
 def relay(path: str) -> None:
     import socket
     with stdio_server() as (reader, writer):
+        session = ServerSession(Server("none"), reader, writer)
         for _ in range(50):  # its application may be about to start
             try:
                 with open(os.path.expanduser(path)) as file:
@@ -3557,7 +3560,6 @@ def relay(path: str) -> None:
                 failed = McpError(INTERNAL_ERROR, f"No server at {path}: {error}")
                 sleep(0.2)
         else:
-            session = ServerSession(Server("none"), reader, writer)
             session.on_request = partial(Incoming.fail, error=failed)  # type: ignore
             with closing(session):
                 session.serve()
@@ -3565,15 +3567,13 @@ def relay(path: str) -> None:
 
         def send_all() -> None:
             with suppress(OSError):
-                for line in read_lines(reader, sys.maxsize):  # the server has one
+                for line in read_lines(reader, sys.maxsize):  # the server has a limit
                     channel.sendall(line + b"\n")
                 channel.shutdown(socket.SHUT_WR)
 
         start_thread("relay", send_all)
-        for chunk in iter(partial(channel.recv, 65536), b""):
-            with suppress(Exception):  # Windows
-                os.set_blocking(writer.fileno(), True)  # somebody may have changed that
-            writer.write(chunk)
+        for line in read_lines(channel.makefile("rb", 0), sys.maxsize):
+            session.write(line)
 
 
 def show_offers(client: Client) -> None:

@@ -18,11 +18,11 @@ and in another program, which starts that one:
         print(client.call_tool("forecast", {"city": "Oslo"}).text)
 
 It speaks the revisions 2024-11-05 to 2026-07-28, without HTTP, authorization and tasks.
-Sections 1 to 4 and 6 are for both ends, 5 and 7 to 11 for the server, 12 and 13 for the
-client, 14 the command line.  To learn MCP, run `mcp_min.py demo`, then read 1 to 4, 6,
-8, 9, 11, 13, and `Function` (7), `stdio_server` (10), `Process.close` (12).  To review
-it: lines of a peer come in by 3 and 4, arguments of a model by 5 and 7; 8 signs,
-`Process` starts programs, 10 opens a port, `Trace` a file.
+Sections 1 to 4 and 6 are for both ends, 5 and 7 to 11 mostly for the server, 12 and 13
+the client, 14 the command line.  To learn MCP, run `mcp_min.py demo`, read 1 to 4, 6,
+8, 9, 11, 13, with `Problem` (5), `Function` (7), `stdio_server`, `Reading` (10), and
+`Process.close` (12).  To review it: lines of a peer come in by 3 and 4, arguments of a
+model by 5 and 7; 8 signs, 10 opens a port, `Process` starts programs, `Trace` a file.
 """
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
 BOTH = LEGACY + MODERN
 WITH_BATCHES = ["2024-11-05", "2025-03-26"]  # an array gets an array of responses
-TELLS_MODEL = BOTH[3:]  # bad arguments are a result, for the model, and no error
+TELLS_MODEL = ["2025-11-25", *MODERN]  # bad arguments: a result, which the model reads
 
 
 class Method(NamedTuple):  # a request that a client may send; for both ends
     handler: str           # a method of ServerSession
-    capability: str = ""   # declared; "a.b": b of a.  Of a list: the key in `entries`
+    capability: str = ""   # declared ("a.b": b of a); list, call: its key in `entries`
     list_key: str = ""     # of the list in its result, which comes in pages
     revisions: list[str] = BOTH
 
@@ -98,7 +98,7 @@ METHODS = {
     "prompts/get": Method("call_named", "prompts"),
     "completion/complete": Method("complete", "completions"),
 }
-# These call no function of the user, and run on the thread that reads.
+# These act before the next line is read, and call no function of the user.
 AT_ONCE = ["initialize", "ping", "server/discover", "logging/setLevel",
            "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"]
 CACHEABLE = ["server/discover", "tools/list", "resources/list", "prompts/list",
@@ -214,7 +214,7 @@ class Cancelled(BaseException):
 
 
 class InputRequired(BaseException):
-    """Ends a handler from within a question; its argument is the result so far."""
+    """Ends a handler from within a question; its argument is the result to send."""
 
 
 class Stopped(SystemExit):
@@ -727,7 +727,7 @@ class Outgoing:
         return True
 
     def cancel(self, outcome: BaseException) -> None:
-        """End it, and tell the peer, if it has heard of it."""
+        """End it, and tell the peer, if it has heard of it; not of a handshake."""
         if self.end(outcome) and self.method not in ("initialize", "server/discover"):
             params = {"requestId": self.id, "reason": type(outcome).__name__}
             line = notification("notifications/cancelled", params)
@@ -841,7 +841,7 @@ class Trace:
         is_request = "method" in message and "id" in message
         key = is_request == (arrow == "->"), show(message.get("id"))  # do we ask?
         if is_request:
-            self._begun[key] = message["method"], monotonic()
+            self._begun[key] = ascii(message["method"])[1:-1], monotonic()
         elif key in self._begun:
             method, begun = self._begun.pop(key)
             text += f"  [{method}, {1000 * (monotonic() - begun):.1f} ms]"
@@ -1040,7 +1040,7 @@ def validate(value: Any, schema: Any) -> list[str]:
 def budget_for(value: Any) -> Budget:
     """True for each step of a check; alternatives in each other soon take all."""
     yield from repeat(True, 10_000)
-    yield from repeat(True, min(50 * len(repr(value)), 300_000))
+    yield from repeat(True, min(50 * len(repr(value)), 300_000 + len(repr(value))))
 
 
 def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
@@ -1398,7 +1398,7 @@ def read_hint(hint: Any, is_output: bool = False, allows_none: bool = True) -> S
     """
     if hasattr(hint, "__metadata__"):  # Annotated
         shape = read_hint(hint.__origin__, is_output, allows_none)
-        return described(shape, hint.__metadata__)
+        return described(shape, hint.__metadata__, is_output)
     kind = typing.get_origin(hint) or hint
     arguments: Any = typing.get_args(hint)
     read = partial(read_hint, is_output=is_output)
@@ -1422,7 +1422,7 @@ def read_hint(hint: Any, is_output: bool = False, allows_none: bool = True) -> S
     raise TypeError(f"the hint {hint!r} has no JSON Schema")
 
 
-def described(shape: Shape, metadata: Iterable[Any]) -> Shape:
+def described(shape: Shape, metadata: Iterable[Any], is_output: bool) -> Shape:
     """With what Annotated has: a description, a Field, or part of a schema."""
     schema = shape.schema
     for item in metadata:
@@ -1431,7 +1431,8 @@ def described(shape: Shape, metadata: Iterable[Any]) -> Shape:
         elif isinstance(item, Field):
             item = item.schema_for(schema.get("type"))
         if isinstance(item, dict):
-            if item.keys() & LIMITS and "number" in as_list(schema.get("type")):
+            kinds = [] if is_output else as_list(schema.get("type"))
+            if item.keys() & LIMITS and "number" in kinds:
                 item = {**item, "type": "number"}  # no text of a Decimal: it has none
             schema = {**schema, **item}
     return Shape(schema, shape.make)
@@ -1614,14 +1615,14 @@ class Function:
     def __init__(self, fn: Any, schema: Json | None = None):
         import inspect
         parameters = inspect.signature(fn).parameters
-        # Of a partial: what it calls, without what it gives.
-        inner = inspect.unwrap(getattr(fn, "func", fn))
+        given = fn if isinstance(fn, partial) else partial(fn)
+        inner = inspect.unwrap(given.func)  # of a partial: what it calls
         hints = typing.get_type_hints(inner, include_extras=True)
         self.fn, self.key = fn, inner.__name__
         self.description = inspect.getdoc(inner)
         self.is_async = inspect.iscoroutinefunction(inner)
         self.result_hint = hints.get("return", Any)
-        self._fixed = getattr(fn, "keywords", {})  # what a partial gives
+        self._fixed = given.keywords  # what a partial gives
         self.parts, self.context_names = [], []
         for name, parameter in parameters.items():
             choices = (hints.get(name), *typing.get_args(hints.get(name)))
@@ -1726,7 +1727,7 @@ class Legacy:
         self.client_info: Json = {}
         self.client_capabilities: Json = {}
         self.log_level: str | None = "info"
-        # What it is told of: LIST_CHANGED, and resources by their URI in normal form.
+        # It is told of these alone: LIST_CHANGED, and URIs in normal form.
         self.topics: set[str] = set()
 
     def initialize(self, params: Json) -> None:
@@ -1764,7 +1765,7 @@ class Modern:
     """A request that says itself who asks.  A question ends its handler, with a result
     `input_required`.  The client sends the request again, with `inputResponses` and the
     `requestState` that came (signed: what is known, and was asked); the handler runs
-    from its start, and what is known is not asked (basic/patterns/mrtr).
+    from its start, and what is known is not asked ("multi round-trip requests").
     """
 
     not_found, lacks_capability = INVALID_PARAMS, MISSING_CAPABILITY
@@ -1782,8 +1783,8 @@ class Modern:
         if self.log_level not in (None, *LEVELS):
             raise invalid_params(f"Unknown log level {show(self.log_level)}", "_meta")
         self._texts: list[str] = []  # of the questions of this run
-        self._responses = require(params, "inputResponses", dict, {})
-        self._asked: Json = {}  # digests of the questions that were asked, by keys
+        self._responses = require(params, "inputResponses", dict, {})  # by names
+        self._asked: Json = {}  # digests of the questions of the last run, by names
         sealed = require(params, "requestState", str, "")
         if sealed:
             import hmac
@@ -1822,17 +1823,17 @@ class Modern:
             text = dumps([key, question])
             self._texts.append(text)  # the same text again is another question
             digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
-            shown = key or digest
-            if digest not in known and shown in self._responses:
-                if shown in self._asked:  # when it had another text
-                    raise invalid_params(f"{shown} answers another question", shown)
-                known[digest] = self._responses[shown]  # it came without a state
-            self._responses.pop(shown, None)  # the next one of this name is another
+            name = key or digest
+            if digest not in known and name in self._responses:
+                if name in self._asked:  # when it had another text
+                    raise invalid_params(f"{name} answers another question", name)
+                known[digest] = self._responses[name]  # it came without a state
+            self._responses.pop(name, None)  # the next one of this name is another
             if digest in known:
                 answers[key] = known[digest]
             else:
-                missing[shown] = question
-                asked[shown] = digest
+                missing[name] = question
+                asked[name] = digest
         if missing:
             state = {"until": time() + MAX_STATE_AGE, "asked": asked, "known": known}
             result = {"resultType": "input_required", "inputRequests": missing,
@@ -2215,15 +2216,16 @@ class Listener:
 class Reading:
     """Reading is a job of the pool, whose threads do it by turns.
 
-    While no other job runs, the reader runs a handler itself, which saves half of the
-    time of a call (33 us, 58 with a change of threads).  If that takes over 2 ms,
-    another thread reads on, and this one is a worker like others.
+    While no other job runs, `run` calls a handler on the reader, which halves the time
+    of a call, and notes in `_began` when.  `_look`, 2 ms later on `serve`'s thread,
+    hands reading over if the handler still runs: it submits a new `read`.  The old one
+    ends when the handler has: `_reader` is another thread then, and it is a worker.
     """
 
     def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any):
         self._read_one = read_one       # reads a line and acts on it; False: the end
         self._pool = pool
-        self._watcher = jobs            # of the thread in `serve`, which watches
+        self._watch = jobs.put          # gives a job to the thread in `serve`
         self._reader = 0                # the thread that reads; 0: it is handed over
         self._lock = threading.Lock()   # held to clear `_began`, which the reader sets
         self._began: float | None = None  # when the handler began that the reader runs
@@ -2252,7 +2254,7 @@ class Reading:
     def _look_soon(self) -> None:
         if not self._is_watched:
             self._is_watched = True
-            self._watcher.put(self._look)
+            self._watch(self._look)
 
     def _look(self) -> None:
         self._is_watched = False  # before it looks: what begins now needs another look
@@ -2358,7 +2360,7 @@ class Resource(Entry):
         declared = fields(mime_type=self.definition.get("mimeType"))
         if isinstance(value, str):
             kind, found = "text/plain", {"text": value}
-        elif isinstance(value, (bytes, bytearray)):
+        elif isinstance(value, (bytes, bytearray, memoryview)):
             kind, found = "application/octet-stream", {"blob": plain(value)}
         elif any(isinstance(part, ResourceContents) for part in as_list(value)):
             return [{"uri": uri, **declared, **part} for part in as_list(value)]
@@ -2551,7 +2553,7 @@ class ServerSession(Connection):
     def _is_busy(self) -> bool:
         jobs = self._pool.unfinished - 1  # one reads
         is_open = not self.why_ended and (self._queue or self.incoming)
-        return bool(jobs or is_open) or self._writing.locked()
+        return bool(jobs or is_open or self._writing.locked())
 
     def _run_job(self, seconds: float) -> None:
         with suppress(Empty):
@@ -2601,7 +2603,7 @@ class ServerSession(Connection):
         if request.method in AT_ONCE:
             return job()
         if not request.batch:
-            request.send_response = self.write
+            request.send_response = self.write  # a slow peer holds the handler up
         if request.batch or self._host:
             self._pool.submit(job)
         else:
@@ -3143,7 +3145,7 @@ class Client:
 
     def _adopt(self, result: Json, date: Any, known: list[str]) -> None:
         if date not in known:
-            raise McpError(INVALID_REQUEST, f"It has {show(date)}, not {show(known)}")
+            raise McpError(INVALID_REQUEST, f"{show(date)} is not in {show(known)}")
         self.protocol_version, self._is_modern = date, date in MODERN
         info = as_dict(result.get("_meta")).get(f"{META}serverInfo")
         self.server_info = Wire(as_dict(info or result.get("serverInfo")))
@@ -3255,8 +3257,8 @@ class Client:
             wanted["resourceSubscriptions"] = sorted(uris)
             params = {"notifications": wanted}
             stream = self._new_call("subscriptions/listen", params, **options)
-            agreed = as_dict(stream.wait().get("notifications"))  # it is acknowledged
-            if not uris.issubset(as_list(agreed.get("resourceSubscriptions"))):
+            told = as_dict(stream.wait().get("notifications"))  # it is acknowledged
+            if not uris.issubset(map(str, as_list(told.get("resourceSubscriptions")))):
                 stream.cancel()
                 raise McpError(METHOD_NOT_FOUND, "The server offers no subscriptions")
             before, self._stream, self._uris = self._stream, stream, uris
@@ -3269,7 +3271,6 @@ class Client:
     unsubscribe = partialmethod(_subscribe, "resources/unsubscribe")
 
     def _follow(self, stream: Call) -> None:
-        # Tell of the end of a stream that nobody asked for.
         with suppress(Error, Cancelled):
             if stream.outgoing.id in self.session().outgoing:
                 stream.outgoing.wait(None)
@@ -3426,7 +3427,7 @@ class ClientSession(Connection):
     def on_refused(self, line: Line, error: McpError, found_id: Any) -> Line:
         """Fail the call that it was for, or all if it may be of any; answer nothing."""
         self.noise.append(show(line[:200].decode("utf-8", "replace")))
-        if b'"method"' in line[:200].partition(b'"result"')[0]:
+        if b'"method"' in re.split(b'"result"|"error"', line[:200])[0]:
             return b""  # a request or notification: its id is none of ours
         found = own_id(id_at_head(line) if found_id is None else found_id)
         for number, outgoing in self.outgoing.copy().items():
@@ -3452,9 +3453,9 @@ class ClientSession(Connection):
         if request.method == "ping":
             request.respond("result", {})
         else:
-            self._answers.submit(partial(self._respond, request))
+            self._answers.submit(partial(self._answer, request))
 
-    def _respond(self, request: Incoming) -> None:
+    def _answer(self, request: Incoming) -> None:
         try:
             question = {"method": request.method, "params": request.params}
             request.respond("result", self.answer(question))
@@ -3547,9 +3548,9 @@ def relay(path: str) -> None:
         for _ in range(50):  # its application may be about to start
             try:
                 with open(os.path.expanduser(path)) as file:
-                    port, of_client, of_server = file.read().split()
                     if os.name != "nt" and os.stat(file.fileno()).st_uid != os.getuid():
                         raise ValueError("the file is of another user")
+                    port, of_client, of_server = file.read().split()
                 channel = socket.create_connection(("127.0.0.1", int(port)), 0.5)
                 channel.sendall(f"{of_client}\n".encode())
                 if channel.recv(65) != f"{of_server}\n".encode():

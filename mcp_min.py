@@ -65,8 +65,8 @@ Seconds = Optional[float]  # None: for ever
 
 
 # -- 1. The specification in tables ----------------------------------------------------
-# What the revisions say, as data: no code elsewhere names one by its date.
-
+# What the revisions say: no code elsewhere names one by its date.  A server has tools
+# (a model calls them), resources (an application reads), prompts (a user picks one).
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
 BOTH = LEGACY + MODERN
@@ -76,7 +76,7 @@ TELLS_MODEL = ["2025-11-25", *MODERN]  # bad arguments: a result, which the mode
 
 class Method(NamedTuple):  # a request that a client may send; for both ends
     handler: str           # a method of ServerSession
-    capability: str = ""   # declared ("a.b": b of a); list, call: its key in `entries`
+    capability: str = ""   # declared ("a.b": b of a); of list, call: key in `entries`
     list_key: str = ""     # of the list in its result, which comes in pages
     revisions: list[str] = BOTH
 
@@ -103,6 +103,7 @@ AT_ONCE = ["initialize", "ping", "server/discover", "logging/setLevel",
            "resources/subscribe", "resources/unsubscribe", "subscriptions/listen"]
 CACHEABLE = ["server/discover", "tools/list", "resources/list", "prompts/list",
              "resources/templates/list", "resources/read"]
+# Told by `tell`, if wanted: see `initialize`, `open_stream`, `_negotiate`, `_subscribe`
 LIST_CHANGED = {kind: f"notifications/{kind}/list_changed"
                 for kind in ("tools", "prompts", "resources")}
 # Notifications, by other spellings that were seen: they are understood, never sent.
@@ -113,7 +114,7 @@ ALIASES |= {"$/cancelRequest": ALIASES["cancelled"],
             "$/progress": ALIASES["progress"], "logging/message": ALIASES["message"]}
 MISSING: Any = ...  # no value
 OBJECT = {"type": "object"}
-QUESTIONS: Json = {  # of a server: the client's capability; what an answer must have
+QUESTIONS: Json = {  # to user, model, host: its capability; what an answer must have
     "elicitation/create": ("elicitation", "action", {
         "enum": ["accept", "decline", "cancel"]}),
     "sampling/createMessage": ("sampling", "content", {
@@ -132,7 +133,7 @@ RESOURCE_NOT_FOUND = -32002      # a URI that nobody serves (modern: INVALID_PAR
 MISSING_CAPABILITY = -32021      # modern: the client does not declare what is asked
 UNSUPPORTED_VERSION = -32022     # modern: a revision that we do not speak
 
-# Limits.  The peer started us, we started it, or it knows our secret: they are few.
+# Limits.  The peer started us, we started it, or it knows our secret: so there are few.
 MAX_MESSAGE_BYTES = 16 << 20     # of a line; read, it takes up to 30 times that
 MAX_DEPTH = 200                  # of arrays and objects in each other
 MAX_REQUESTS = 1000              # of a client in flight; messages in an array
@@ -164,6 +165,7 @@ def declares(found: Any, name: str) -> bool:
 
 
 # -- 2. Errors -------------------------------------------------------------------------
+# Those that are BaseException pass through a handler's own `except Exception`.
 
 
 class Error(Exception):
@@ -250,9 +252,9 @@ def show(value: Any) -> str:
 def leaves_of(error: BaseException) -> list[BaseException]:
     """The exception, or those that a group of them consists of."""
     parts = getattr(error, "exceptions", None)
-    if not parts or not isinstance(parts, tuple):
-        return [error]
-    return [leaf for part in parts for leaf in leaves_of(part)]
+    if parts and isinstance(parts, tuple):
+        return [leaf for part in parts for leaf in leaves_of(part)]
+    return [error]
 
 
 def text_of(error: BaseException) -> str:
@@ -277,7 +279,7 @@ def warn(text: str) -> None:
         if not select.select([], [sys.stderr], [], 1.0)[1]:
             return
     with suppress(Exception):  # there is none, or it is closed, or a user's own
-        text = printable(text).encode()[-4000:].decode("utf-8", "ignore")
+        text = printable(text[-4000:]).encode()[-4000:].decode("utf-8", "ignore")
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
@@ -452,14 +454,14 @@ class Connection:
         self._lines = read_lines(reader, limit)
         self.incoming: dict[Any, Incoming] = {}
         self.outgoing: dict[Any, Outgoing] = {}
-        self._queue: deque[tuple[Line, OnTurn]] = deque()  # to be written
+        self._queue = deque[tuple[Line, OnTurn]]()  # to be written
         self._writing = threading.Lock()   # held by who takes from the queue and writes
         self._writer_thread = Pool("writer", 1)
         self._notices = Pool("notices", 1)  # handlers of notifications, in order
         self._ids = count(1)               # of our requests
         self.why_ended: Error | None = None  # the mark of the end
         self._pid = os.getpid()
-        self.noise: deque[str] = deque(maxlen=20)  # what came and is for nobody
+        self.noise = deque[str](maxlen=20)  # what came and is for nobody
 
     def write(self, line: Line, on_turn: OnTurn = lambda: True) -> None:
         """Write a line, if `on_turn` says so when its turn comes; wait for that."""
@@ -509,7 +511,7 @@ class Connection:
         """Send a request; then somebody calls `wait` of what this returns."""
         request_id = next(self._ids)
         if progress:
-            params = with_meta(params, {"progressToken": request_id})
+            params = with_meta(params, {"progressToken": request_id})  # as good as any
         call = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         line = encode(call)
         outgoing = self.outgoing[request_id] = Outgoing(self, request_id, method)
@@ -527,7 +529,7 @@ class Connection:
             for request in self.incoming.copy().values():
                 request.cancel()
             self._writer_thread.close()
-            self.on_end()
+            self.on_end()  # of a client: it calls `end`, without effect
 
     def read_one(self) -> bool:
         """Read a line and act on it; False: there are no more."""
@@ -626,10 +628,8 @@ class Incoming:
                  batch: Batch | None = None):
         self.connection, self.id = connection, request_id
         self.method, self.params, self.batch = method, params, batch
-        # A handler waits for a slow peer (`write`), but not the reader, nor the event
-        # loop of all (`post`): `on_request` and `_run`, which know, change these.
+        # The reader must not wait for the peer; `on_request` gives a handler `write`.
         self.send_response = batch.collect if batch else connection.post
-        self.send_notice = connection.write
         self.cancelled = False
         self.decided = threading.Lock()  # taken once: it is answered, or cancelled
         self._hooks: set[Job] = {batch.collect} if batch else set()  # see `on_cancel`
@@ -681,13 +681,13 @@ class Incoming:
         finally:
             self._hooks.discard(hook)
 
-    def report_progress(self, params: Json) -> None:
+    def report_progress(self, params: Json, send: Callable[..., None]) -> None:
         """Report progress if it has increased, unless the request was answered."""
         with self._reporting:
             if params["progress"] > self._progress:
                 line = notification("notifications/progress", params)
                 self._progress = params["progress"]
-                self.send_notice(line, self.is_live)
+                send(self.connection, line, self.is_live)
 
 
 class Batch:
@@ -770,9 +770,9 @@ class Pool:
 
     def __init__(self, name: str, size: int):
         self._name, self._size = name, size
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()  # None ends a thread
+        self._jobs = SimpleQueue[Optional[Job]]()  # None ends a thread
         self._lock = threading.Lock()  # guards changes of the rest
-        self._threads = self.unfinished = 0  # threads started, jobs that have not ended
+        self._threads = self.unfinished = 0  # threads; jobs, one of "worker" reads
         self._is_closed = False
 
     def submit(self, job: Job, spare: int = 0) -> bool:
@@ -839,7 +839,7 @@ class Trace:
         with suppress(McpError):
             message = as_dict(decode(line, MAX_MESSAGE_BYTES))
         is_request = "method" in message and "id" in message
-        key = is_request == (arrow == "->"), show(message.get("id"))  # do we ask?
+        key = is_request == (arrow == "->"), valid_id(message.get("id"))  # do we ask?
         if is_request:
             self._begun[key] = ascii(message["method"])[1:-1], monotonic()
         elif key in self._begun:
@@ -856,8 +856,8 @@ class Trace:
 
 # -- 5. JSON Schema --------------------------------------------------------------------
 # Draft 2020-12, but for anchors, an inner $id, escapes in $ref and what is REFUSED.
-# Arguments that do not fit are repaired by what the problems say.  Patterns are those
-# of `re`, which has no limit: so only the author's schemas are applied, never a peer's.
+# What does not fit is repaired by what the problems say.  Patterns are those of `re`,
+# which has no limit: the author's alone are applied, after maxLength (keys are sorted).
 
 
 class Problem(NamedTuple):
@@ -968,13 +968,13 @@ class Schema:
 
     def __init__(self, document: Any):
         try:
-            self._document = loads(json.dumps(document, sort_keys=True))  # limits first
+            self._document = loads(json.dumps(document, sort_keys=True))
             self._read(self._document)
         except Exception as error:  # what is malformed fails somehow
             raise SchemaError(f"the schema cannot be read: {text_of(error)}") from None
 
     def _read(self, node: Any) -> None:
-        # Look at a schema and all in it; put for each `$ref` the schema it means.
+        # Check a schema and all in it; make of `$ref` its schema, of `enum` a dict.
         if isinstance(node, bool):
             return
         for keyword in ("title", "description", "default"):
@@ -1040,7 +1040,8 @@ def validate(value: Any, schema: Any) -> list[str]:
 def budget_for(value: Any) -> Budget:
     """True for each step of a check; alternatives in each other soon take all."""
     yield from repeat(True, 10_000)
-    yield from repeat(True, min(50 * len(repr(value)), 300_000 + len(repr(value))))
+    size = len(repr(value))
+    yield from repeat(True, min(50 * size, 300_000 + size))
 
 
 def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
@@ -1065,7 +1066,7 @@ def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
             yield from combined(keyword, node, value, budget)
         elif keyword in ("enum", "const"):
             if canonical(value) not in argument:
-                choices = dumps([*argument.values()])[:1000]
+                choices = dumps([*islice(argument.values(), 50)])[:1000]
                 yield Problem((), f"must be one of {choices}", value)
         elif keyword == "pattern" and isinstance(value, str):
             if not strict_pattern(argument).search(value):
@@ -1135,9 +1136,9 @@ def inside(node: Json, value: Any, budget: Budget) -> Problems:
     for step, part in parts:
         schema = known.get(step, rest)
         if schema is False and step not in known:
-            words = ", ".join(map(str, known)) or "none"
+            words = ", ".join(map(str, islice(known, 99))) or "none"
             yield Problem((step,), f"is unknown; known are {words}")
-        elif schema is not True and schema != PLAIN.get(type(part)):
+        elif schema is not True and schema != PLAIN.get(type(part)):  # else: it fits
             for problem in problems_in(schema, part, budget):
                 yield problem.below(step)
 
@@ -1664,9 +1665,9 @@ def normal_uri(uri: str) -> str:
 class Template:
     """A URI template: {x}, {+x} or {x*} (with slashes, else %2F), {?x,y} at the end."""
 
-    # Of a model: absolute, with a drive, a list as JSON; with ./ or ../, .. at the end.
+    # In order: absolute or a mark; a drive; a list as JSON; ./ or ../; .. at the end.
     UNSAFE = re.compile(r"(?si)[/\\\ufeff]|[a-z]:|\s*[{[].*\W$|"
-                        r"(.*[/\\])?\.(\.?[/\\]|\.$)")
+                        r"(.*[/\\])?\.(\.?[/\\]|\. *$)")
 
     def __init__(self, text: str):
         path, question, query = normal_uri(text).partition("{?")
@@ -1674,18 +1675,18 @@ class Template:
         self.names = re.findall(r"\{\+?(\w+)\*?\}", path)
         pattern = re.sub(r"\\{\w+\\}", "([^/?#]+)", re.escape(path))
         self._pattern = re.sub(r"\\{(?:\\\+)?\w+(?:\\\*)?\\}", "(.+)", pattern)
-        # `{a}-{b}` can be cut at each "-": with many such, `re` would take for ever.
+        # `{a}-{b}` (2) can be cut at each "-": with many such, `re` takes for ever.
         self._power = len(re.findall(r"\+\)(?!/|$)|\.\+\)(?!$)", self._pattern)) + 1
         if "{" in self._pattern:
             raise ValueError(f"{text} is no template of this kind")
         self.names += re.findall("[^,]+", query[:-1])  # less its "}"
 
     def match(self, normal: str) -> dict[str, str] | None:
-        """The values in a URI in its normal form; None: another, or unsafe."""
+        """The values in a URI in its normal form; None: another, unsafe or too long."""
         from urllib.parse import parse_qsl, unquote
         path, _, query = normal.partition(self._mark)
         is_short = len(path) ** self._power < 10 ** 7
-        found = re.fullmatch(self._pattern, path) if is_short else None
+        found = is_short and re.fullmatch(self._pattern, path)
         if not found:
             return None
         variables = parse_qsl(query, keep_blank_values=True)
@@ -1728,13 +1729,13 @@ class Legacy:
         self.client_capabilities: Json = {}
         self.log_level: str | None = "info"
         # It is told of these alone: LIST_CHANGED, and URIs in normal form.
-        self.topics: set[str] = set()
+        self.topics = set[str]()
 
     def initialize(self, params: Json) -> None:
         asked = require(params, "protocolVersion", str)
         self.client_capabilities = require(params, "capabilities", dict, {})
         self.client_info = require(params, "clientInfo", dict, {})
-        self.date = asked if asked in LEGACY else LEGACY[-1]
+        self.date = asked if asked in LEGACY else LEGACY[-1]  # or the client leaves
 
     def dress(self, result: Json) -> Json:
         return result
@@ -1814,8 +1815,8 @@ class Modern:
         return result
 
     def ask(self, waiting: Incoming, questions: Json, timeout: Seconds) -> Json:
-        """The answers, or InputRequired.  A question has a key, perhaps ""; a digest,
-        by which its answer is `known` in each run; and a name that the client sees.
+        """The answers, or InputRequired.  key: the handler's; digest: of key, text, and
+        which time it comes: in each run the same; name: the key, or the digest.
         """
         known = self._request.known
         answers, missing, asked = {}, {}, {}
@@ -1908,6 +1909,7 @@ class Context:
     """
 
     is_context = True
+    _send = staticmethod(Connection.write)  # a slow peer holds the handler up
 
     def __init__(self, request: Request, waiting: Incoming | None = None):
         self._serving = request
@@ -1942,7 +1944,8 @@ class Context:
     def notify(self, method: str, params: Json | None = None) -> Any:
         """Send a notification, unless the request was answered."""
         request = self._request
-        request.send_notice(notification(method, params or {}), request.is_live)
+        line = notification(method, params or {})
+        self._send(request.connection, line, request.is_live)
         return Done()
 
     def report_progress(self, progress: float, total: float | None = None,
@@ -1953,7 +1956,7 @@ class Context:
         if token is not None:
             params = fields(total=total, message=message)
             params.update(progressToken=token, progress=progress)
-            request.report_progress(params)
+            request.report_progress(params, self._send)
         return Done()
 
     def track(self, items: Iterable[Any], total: float | None = None) -> Iterator[Any]:
@@ -2097,11 +2100,13 @@ def messages_of(messages: Any) -> list[Any]:
 class AsyncContext(Context):
     """A Context for `async def`: what asks or waits is awaited; what tells may be."""
 
+    _send = staticmethod(Connection.post)  # but not the event loop of all
+
     async def _on_thread(self, name: str, *arguments: Any, **options: Any) -> Any:
         import asyncio
         from concurrent.futures import Future
         request, future = self._request, Future[Any]()
-        waiting = Incoming(request.connection, None, "", {})  # what is given up alone
+        waiting = Incoming(request.connection, None, "", {})  # it ends with this await
         method = getattr(Context(request, waiting), name)
         call = partial(method, *arguments, **options)
         with request.on_cancel(waiting.cancel):
@@ -2175,7 +2180,7 @@ class Listener:
         from pathlib import Path
         from secrets import compare_digest, token_hex
         from socketserver import ThreadingTCPServer
-        # In a file of the user alone.  The server's: others may have our port after us.
+        # The client's proves that it can read the file; ours, that the port is ours.
         of_client, of_server = token_hex(32), token_hex(32)
 
         class Port(ThreadingTCPServer):
@@ -2248,7 +2253,7 @@ class Reading:
         self._reader = thread = threading.get_ident()
         while self._reader == thread and self._read_one():
             pass
-        if self._reader == thread:  # the end: no handler takes the reader's place
+        if self._reader == thread:  # the end; `_is_busy` counts one job that reads
             self.is_over.wait()
 
     def _look_soon(self) -> None:
@@ -2279,9 +2284,9 @@ class Entry(Function):
     kind: str  # of the lists that it is in, and its capability
     capability = {"listChanged": True}
 
-    def __init__(self, fn: Any, name: str | None = None, schema: Json | None = None,
+    def __init__(self, fn: Any, name: str | None = None, _schema: Json | None = None,
                  description: str | None = None, **options: Any):
-        super().__init__(fn, schema)
+        super().__init__(fn, _schema)
         self.key, self.list_key = name or self.key, self.kind
         self.definition = fields(
             name=self.key, description=description or self.description, **options)
@@ -2298,7 +2303,7 @@ class Tool(Entry):
 
     def __init__(self, fn: Any, input_schema: Json | None = None,
                  output_schema: Json | None = None, **options: Any):
-        super().__init__(fn, schema=input_schema, **options)
+        super().__init__(fn, _schema=input_schema, **options)
         if not re.fullmatch(r"[\w.-]{1,128}", self.key, re.ASCII):
             raise ValueError(f"hosts refuse the name {self.key!r}")
         hint = self.result_hint
@@ -2324,7 +2329,7 @@ class Tool(Entry):
         if has_block or (self._has_blocks and not blocks):
             value = ToolResult(blocks)
         elif not isinstance(value, ToolResult):
-            value = ToolResult([value], value)
+            value = ToolResult([value], value)  # as text, too, for older clients
         result: Json = value
         if result.get("isError"):
             return result
@@ -2375,10 +2380,11 @@ class Prompt(Entry):
     def __init__(self, fn: Any, **options: Any):
         super().__init__(fn, **options)
         properties = self.schema["properties"]
-        self.definition["arguments"] = [
-            fields(name=part.name, required=part.is_required,
-                   description=properties[part.name].get("description"))
-            for part in self.parts]
+        self.definition["arguments"] = arguments = []
+        for part in self.parts:
+            text = properties[part.name].get("description")
+            arguments.append(fields(
+                name=part.name, required=part.is_required, description=text))
 
     def result(self, value: Any) -> Json:
         description = self.definition.get("description")
@@ -2421,7 +2427,7 @@ class Server:
         # What is registered, by its name or its URI in normal form.
         self.entries: dict[str, Json] = {kind: {} for kind in LIST_CHANGED}
         self.functions: dict[Any, Function] = {}  # of `method` and `completion`
-        self._sessions: set[ServerSession] = set()
+        self._sessions = set[ServerSession]()
 
     def tool(self, fn: Any = None, **options: Any) -> Any:
         """Register a tool: name, title, description, annotations, icons, meta,
@@ -2491,7 +2497,7 @@ class Server:
             session.tell(method, params)
 
     def listen(self, path: Any) -> Listener:
-        """Serve those whom `connect PATH` connects; `close()` lets in no more."""
+        """Serve whom `connect PATH` connects, at a port; `close()` lets in no more."""
         return Listener(self, path)
 
     def run(self) -> None:
@@ -2507,7 +2513,7 @@ class Server:
             self.serve(reader, writer)
 
     def serve(self, reader: Any, writer: Any) -> None:
-        """Serve the client at two binary streams, which stay open; blocks."""
+        """Serve the client at two binary streams (of text: an end); blocks."""
         session = ServerSession(self, reader, writer)
         self._sessions.add(session)
         with ExitStack() as stack:  # handlers are told to end before it, not waited for
@@ -2532,7 +2538,7 @@ class ServerSession(Connection):
         self.server = server
         self.legacy = Legacy(self)
         self._reads_file = is_file(reader)  # then nothing in it may be lost
-        self._jobs: SimpleQueue[Job] = SimpleQueue()  # for the thread in `serve`
+        self._jobs = SimpleQueue[Job]()  # for the thread in `serve`
         self._host = server.run_handler if server.threaded else self._jobs.put
         self._pool = Pool("worker", server.max_workers + 1)  # one of them reads
         self._reading = Reading(self.read_one, self._pool, self._jobs)
@@ -2551,9 +2557,8 @@ class ServerSession(Connection):
             self._run_job(0.005)
 
     def _is_busy(self) -> bool:
-        jobs = self._pool.unfinished - 1  # one reads
-        is_open = not self.why_ended and (self._queue or self.incoming)
-        return bool(jobs or is_open or self._writing.locked())
+        is_open = not self.why_ended and bool(self._queue or self.incoming)
+        return self._pool.unfinished > 1 or is_open or self._writing.locked()  # 1 reads
 
     def _run_job(self, seconds: float) -> None:
         with suppress(Empty):
@@ -2651,9 +2656,7 @@ class ServerSession(Connection):
         if isinstance(values, list):  # for its first parameters, as many as it has
             names = [part.name for part in function.parts]
             values = dict(zip(names, values))
-        kind: Any = Context
-        if function.is_async:
-            kind, request.send_notice = AsyncContext, self.post
+        kind = AsyncContext if function.is_async else Context
         context = kind(request) if function.context_names else None
         try:
             call = function.bind(values, context)
@@ -2688,8 +2691,7 @@ class ServerSession(Connection):
             if topic in stream.topics:
                 self.post(notification(method, stream.tagged(params)), stream.is_live)
 
-    def open_stream(self, request: Request) -> None:
-        # Open a stream; it has no response before its end.
+    def open_stream(self, request: Request) -> None:  # no response before its end
         wanted = require(request.params, "notifications", dict)
         agreed: Json = {}
         topics = set()
@@ -2715,7 +2717,7 @@ class ServerSession(Connection):
     def initialize(self, request: Request) -> None:
         if request.batch:
             raise McpError(INVALID_REQUEST, "initialize cannot be in an array")
-        self.legacy.initialize(request.params)  # `initialized` then changes nothing
+        self.legacy.initialize(request.params)  # `initialized`, next, does nothing
         self.has_batches = self.legacy.date in WITH_BATCHES
         self._respond(request, fields(
             protocol_version=self.legacy.date, capabilities=self.server.capabilities,
@@ -2749,9 +2751,8 @@ class ServerSession(Connection):
         return {}
 
     def list_page(self, request: Request) -> Json:
-        # A page of a list; the cursor is the place of its first entry.
         row = METHODS[request.method]
-        cursor = require(request.params, "cursor", str, "0")
+        cursor = require(request.params, "cursor", str, "0")  # the place of its first
         if not re.fullmatch("[0-9]{1,9}", cursor):
             raise invalid_params(f"This cursor is not ours: {show(cursor)}", "cursor")
         entries = self.server.entries[row.capability].copy().values()
@@ -2888,10 +2889,10 @@ class Process(Pipes):
     def exit_code(self, patience: float = 0) -> int | None:
         with suppress(Exception):  # TimeoutExpired
             if self._popen.returncode is None and (patience or self.hung_up.is_set()):
-                self._popen.wait(patience)  # a look ends no launcher's child
+                self._popen.wait(patience)  # or it raises: what follows is left out
                 if os.name != "nt":
                     self._signal(9)  # what is left of its group; its number is free now
-            self._stderr_read.wait(patience)  # another process may have it, too
+            self._stderr_read.wait(patience)  # a grandchild may hold it open
         return self._popen.returncode  # type: ignore[no-any-return]
 
     def close(self, connection: Connection) -> None:
@@ -3014,7 +3015,7 @@ class Client:
         self._is_closed = False
         self._subscribing = threading.Lock()  # held until a new stream replaces this:
         self._stream: Call | None = None  # without a handshake
-        self._uris: set[str] = set()      # that it is about
+        self._uris = set[str]()      # that it is about
         self.server_info, self.server_capabilities = Wire(), Wire()
         self.instructions: str | None = None
         self.protocol_version, self._is_modern = "", False
@@ -3245,7 +3246,7 @@ class Client:
         return with_list("values", as_dict(result.get("completion")), str)
 
     def _subscribe(self, method: str, uri: str = "", **options: Any) -> None:
-        # Without a handshake the stream is replaced by one with, or without, a URI.
+        # Modern: a stream cannot be changed: a new one opens, then the old one ends.
         if not self._is_modern:
             self._call(method, {"uri": uri}, options).wait()
             return
@@ -3365,7 +3366,7 @@ class Call:
 
     def submit(self) -> Future[Any]:
         from concurrent.futures import Future
-        future: Future[Any] = Future()
+        future = Future[Any]()
         work = partial(fulfil, future, self.wait)
         # The server is told at once, or a quick close() would lose it.
         future.add_done_callback(lambda future: self.cancel())
@@ -3502,7 +3503,6 @@ def elicited(answer: Any, names: list[str]) -> Json:
 
 
 # -- 14. Command line ------------------------------------------------------------------
-
 USAGE = """usage: mcp_min.py [--env KEY=VALUE]... [--timeout SECONDS] COMMAND
     demo | --version | list SERVER... | connect PATH (of Server.listen)
     call TOOL [KEY=VALUE... | JSON] -- SERVER...
@@ -3646,7 +3646,7 @@ def say(*what: Any, file: Any = None) -> None:
 
 def ask_user(message: str, schema: Json, params: Json) -> Json:
     """Ask for each field of a form; an empty line leaves it out."""
-    warn(f"The server asks: {message}")
+    warn(f"{message}\n(The server asks this.)")
     pairs = []
     for name, part in as_dict(schema.get("properties")).items():
         warn(f"  {name} {json_text(part)}:")

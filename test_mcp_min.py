@@ -3966,7 +3966,7 @@ class Test14Commands(unittest.TestCase):
             with self.subTest(era):
                 shown, out, status = self.at_terminal(
                     code, (r"\x1b[31mred", ""), ("1 2 half", ""),
-                    (r"The server asks: \x1b[31mWhich table?", ""),
+                    ("[31mWhich table?\r\n(The server asks this.)", ""),
                     ('day {"type": "string"}:', "7\n"),
                     ('seats {"type": "integer"}:', "7\n"), ("note {", "\n"))
                 self.assertEqual((out, status), (
@@ -4327,7 +4327,7 @@ class Test13Negotiation(unittest.TestCase):
 
     def test_a_malformed_acknowledgement_offers_nothing(self):
         with in_turn(DISCOVERED, {"result": {"notifications": {
-                "resourceSubscriptions": [{}]}}}, message_handler=print) as fake:
+                "resourceSubscriptions": [{}]}}}, message_handler=str) as fake:
             self.assertRaisesRegex(McpError, "offers no", fake.client.subscribe, "a:b")
 
     def test_any_other_answer_leads_to_a_handshake(self):

@@ -115,10 +115,7 @@ class Pipe:
 
 
 class Wire:
-    """The client's end of a server in this process, as raw lines.
-
-    `with Wire(server) as wire:` has done the handshake, unless date=None.
-    """
+    """The client's end of a server, as raw lines; date=None: without a handshake."""
 
     def __init__(self, server, date=LATEST, **capabilities):
         self.server, self.date, self.capabilities = server, date, capabilities
@@ -246,7 +243,6 @@ def echo_server(**options):
 
 
 def in_order(messages):
-    """Responses that may come in any order."""
     return sorted(messages, key=lambda message: repr(message["id"]))
 
 
@@ -527,7 +523,6 @@ class Handlers:
         return "held"
 
     def wait(self, ctx: Context) -> None:
-        """Runs until it is cancelled."""
         self.started.put(ctx)
         try:
             ctx.wait(SECONDS)
@@ -536,13 +531,11 @@ class Handlers:
             raise
 
     def count(self) -> str:
-        """How often was it called?"""
         with self.lock:
             self.calls += 1
             return str(self.calls)
 
     def step(self, count: int, ctx: Context) -> int:
-        """Counts, and takes a little time for it."""
         with self.counted():
             for done in range(1, count + 1):
                 for progress in (done, done, done - 0.5):  # one of them is an increase
@@ -1217,7 +1210,6 @@ class Session(Wire):
 
 
 def results_of(*tools, **settings):
-    """What the tools give, called one after another."""
     with captured_stderr(), Session(*tools, **settings) as wire:
         return [wire.result(number) for number in range(len(tools))]
 
@@ -1286,9 +1278,13 @@ class Test5Schema(unittest.TestCase):
         for value, schema in [
                 (["x"] * 200_000, {"items": INTEGER}), (many, closed),
                 (many, {"propertyNames": {"minLength": 3}}),
-                ({}, {"required": [*many]}), (many, {"allOf": [closed] * 30})]:
+                ({}, {"required": [*many]}), (many, {"allOf": [closed] * 30}),
+                ({**many, **dict.fromkeys("x%d" % number for number in range(9999))},
+                 {**closed, "patternProperties": {"^x": {}}})]:
             with self.subTest([*schema]):
-                self.assertEqual(len(validate(value, schema)), 20)
+                found = validate(value, schema)
+                self.assertEqual(len(found), 20)
+                self.assertLess(len("".join(found)), 30_000)
 
     def test_a_check_that_would_not_end_is_a_problem(self):
         definitions = {str(number): {"anyOf": [{"$ref": f"#/$defs/{number - 1}"}] * 2}
@@ -2475,7 +2471,6 @@ def shout(text: str):
 
 
 def example(**options):
-    """A server that has something of everything."""
     server = Server("s", **options)
     server.add_tool(shout)
     server.add_prompt(review)
@@ -2790,6 +2785,7 @@ class Test11Server(ServerCase):
                 (lambda: server.tool("t"), TypeError, "callable"),
                 (lambda: server.tool(echo, name="a b"), ValueError, "'a b'"),
                 (lambda: server.tool(echo, titel="x"), TypeError, "titel"),
+                (lambda: server.prompt(shout, schema={}), TypeError, "schema"),
                 (lambda: server.resource(echo), TypeError, "URI"),
                 (lambda: server.resource("data://{m}", echo), TypeError, "data://{m}")]:
             with self.subTest(words), self.assertRaisesRegex(kind, words):
@@ -2823,10 +2819,8 @@ def progress(message, value):
 
 
 class Scripted:
-    """A server that is a function, on a thread; `with` connects its client.
-
-    answer(request) gives a list of messages and of bytes, which are sent as they are
-    (none: it hangs up), or None for the result {}; initialize(request) likewise.
+    """A server that is a function: answer(request) gives a list of messages and of
+    bytes (none: it hangs up), or None for the result {}; initialize(request) likewise.
     """
 
     def __init__(self, answer=lambda m: None, initialize=lambda m: [ok(m, **HANDS)],
@@ -3791,7 +3785,6 @@ server.run()
 
 class Test14Commands(unittest.TestCase):
     def run_command(self, *words):
-        """Exit status, stdout and stderr."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "server.py").write_text(COMMANDED, encoding="utf-8")
             done = subprocess.run(
@@ -3924,11 +3917,7 @@ class Test14Commands(unittest.TestCase):
                          (0, f"{mcp_min.__version__}\n", ""))
 
     def at_terminal(self, code, *dialogue):
-        """Call the tool `ask` of a server; what the terminal shows, stdout, the status.
-
-        dialogue: what must be shown, in any order, and what is typed then; None:
-        Ctrl-C.
-        """
+        """What is shown, stdout, the status; dialogue: what must be, what is typed."""
         ours, theirs = os.openpty()
         self.addCleanup(os.close, ours)
         self.addCleanup(os.close, theirs)
@@ -4654,8 +4643,6 @@ class TestListen(unittest.TestCase):
 
 
 class TestAsync(ServerCase):
-    """`async def` handlers: their event loop, and what an AsyncContext awaits."""
-
     def serving(self, *tools, **options):
         """A Wire to a server with these tools, whose client can do all."""
         server = Server("async", **options)
@@ -5230,23 +5217,35 @@ class TestFound(unittest.TestCase):
             self.assertRaisesRegex(McpError, "16", user.call_tool, "ask", {"times": 17})
 
     def test_who_does_not_read_holds_up_no_async_handler_of_others(self):
-        server, began = Server("s"), gate()
+        server, began, passed = Server("s"), gate(), gate()
 
         @server.tool
         async def speak(ctx: AsyncContext) -> None:
             began.set()
             await ctx.info("x")
 
+        @server.tool
+        def read(ctx: Context) -> None:  # it waits, also after an async resource
+            ctx.read_resource("a://b")
+            ctx.info("x")
+            passed.set()
+
+        @server.resource("a://b")
+        async def resource():
+            return "x"
+
         deaf = Wire(server)
         deaf.output = Fragile()
         with deaf, Wire(server) as other:
             deaf.fence()
             deaf.output.room.clear()
+            deaf.send(call(2, "read"))
             deaf.send(call(1, "speak"))
             began.wait()
             other.send(call(1, "speak"))
             other.expect({"method": "notifications/message"})
             other.expect({"id": 1, "result": {}})
+            self.assertFalse(passed.is_set())
             deaf.output.room.set()
 
     def test_what_a_handler_has_read_is_not_kept(self):

@@ -949,9 +949,10 @@ LIMITS: dict[str, Any] = {
     "multipleOf": ("number", is_multiple, "must be a multiple of"),
 }
 SIZES = {"string": "Length", "array": "Items", "object": "Properties"}
-for _type, _size in SIZES.items():
-    LIMITS["min" + _size] = _type, operator.ge, f"its {_size.lower()} must be at least"
-    LIMITS["max" + _size] = _type, operator.le, f"its {_size.lower()} must be at most"
+LIMITS |= {"min" + size: (kind, operator.ge, f"its {size.lower()} must be at least")
+           for kind, size in SIZES.items()}
+LIMITS |= {"max" + size: (kind, operator.le, f"its {size.lower()} must be at most")
+           for kind, size in SIZES.items()}
 # Types of arguments.  Keywords with schemas in them: one, a list, or an object of them.
 ARGUMENTS = {**dict.fromkeys(LIMITS, "number"), "enum": "array", "required": "array",
              "pattern": "string", "uniqueItems": "boolean"}
@@ -1533,6 +1534,18 @@ class Part(NamedTuple):
     is_required: bool
     default: Any = MISSING
 
+    def shape(self, is_output: bool) -> Shape:
+        try:
+            # `X | None = None` reads as X, and null means absent.
+            shape = read_hint(self.hint, is_output, self.default is not None)
+            if self.default not in (None, MISSING):
+                with suppress(TypeError, ValueError):  # else it is not listed
+                    default = loads(dumps(plain(self.default)))
+                    return Shape({**shape.schema, "default": default}, shape.make)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise TypeError(f"{self.name}: {str(error)[-200:]}") from None
+        return shape
+
 
 def part_of(parameter: Any, hints: Json) -> Part:
     hint = hints.get(parameter.name, Any)
@@ -1577,22 +1590,9 @@ def parts_of_class(kind: Any, is_output: bool) -> list[Part]:
     return [part_of(parameters[name], hints) for name in defaults if name in parameters]
 
 
-def member_shape(part: Part, is_output: bool) -> Shape:
-    try:
-        # `X | None = None` reads as X, and null means absent.
-        shape = read_hint(part.hint, is_output, allows_none=part.default is not None)
-        if part.default not in (None, MISSING):
-            with suppress(TypeError, ValueError):  # else it is not listed
-                default = loads(dumps(plain(part.default)))
-                return Shape({**shape.schema, "default": default}, shape.make)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"{part.name}: {str(error)[-200:]}") from None
-    return shape
-
-
 def object_shape(parts: list[Part], is_output: bool, build: Any = dict) -> Shape:
     """The Shape of an object with these members, which `build` gets by their names."""
-    shapes = {part.name: member_shape(part, is_output) for part in parts}
+    shapes = {part.name: part.shape(is_output) for part in parts}
     defaults = {part.name: part.default for part in parts
                 if part.default is not MISSING}
 
@@ -1863,18 +1863,18 @@ def start_task(coroutine: Any) -> Future[Any]:
     """Run it on the event loop, which has a thread of its own."""
     import asyncio
     pid = os.getpid()
+
+    def work(loop: Any) -> None:
+        while os.getpid() == pid:  # not in a child that a task has forked
+            with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
+                loop.run_forever()
+
     with LOOP_LOCK:
         if pid not in LOOPS:
             loop = asyncio.new_event_loop()
-            start_thread("event loop", partial(run_loop, loop, pid))
+            start_thread("event loop", partial(work, loop))
             LOOPS[pid] = loop
     return asyncio.run_coroutine_threadsafe(coroutine, LOOPS[pid])
-
-
-def run_loop(loop: Any, pid: int) -> None:
-    while os.getpid() == pid:  # not in a child that a task has forked
-        with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
-            loop.run_forever()
 
 
 def entered(manager: Any, stack: ExitStack) -> Any:

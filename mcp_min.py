@@ -66,7 +66,8 @@ Seconds = Optional[float]  # None: for ever
 
 # -- 1. The specification in tables ----------------------------------------------------
 # What the revisions say: no code elsewhere names one by its date.  A server has tools
-# (a model calls them), resources (an application reads), prompts (a user picks one).
+# (a model calls them), resources (an application reads), prompts (a user picks one); a
+# client may ask its user, its model, tell of folders.  Each declares it: a capability.
 LEGACY = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 MODERN = ["2026-07-28"]  # no handshake: each request says who asks
 BOTH = LEGACY + MODERN
@@ -420,9 +421,9 @@ def read_lines(stream: Any, limit: int) -> Iterator[Line]:
 #      decided  when its response is queued: no cancellation ends it any more;
 #      gone     when the turn of that comes (in an array: at once), or it is cancelled:
 #               its id is free, nothing more is said about it.  All gone: all answered.
-# 3. One thread reads at a time, and never waits before the end, but for a handler that
-#    it runs itself; if that takes long, another one reads on (Reading), and finds the
-#    request in `incoming`, to cancel it.  Lines keep their order, handlers do not.
+# 3. One thread reads at a time, and never waits before the end, but for a trace, and a
+#    handler that it runs itself; if that takes long, another reads on (Reading), and
+#    finds the request in `incoming`, to cancel it.  Handlers end in any order.
 # 4. Who waits for a call runs its loop: the reader puts events into the call's queue.
 #    On the reader, a progress handler that makes a call would wait for ever.
 # 5. The end is marked (`why_ended`), then wakes everybody: the tables are emptied, by
@@ -622,7 +623,7 @@ class Connection:
 
 
 class Incoming:
-    """A request of the peer; with the id None (a notification, a wait) no response."""
+    """A request of the peer; with the id None (a notification, an await): unanswered."""
 
     def __init__(self, connection: Any, request_id: Any, method: str, params: Json,
                  batch: Batch | None = None):
@@ -1105,7 +1106,7 @@ def combined(keyword: str, node: Json, value: Any, budget: Budget) -> Problems:
         types: list[str] = []
         for problems in found:
             first = problems[0]
-            if first.path or not first.types:  # a schema for this type of value
+            if first.path or not first.types:  # it fails deeper: this one was meant
                 yield from problems
                 return
             types += first.types
@@ -1766,7 +1767,7 @@ class Modern:
     """A request that says itself who asks.  A question ends its handler, with a result
     `input_required`.  The client sends the request again, with `inputResponses` and the
     `requestState` that came (signed: what is known, and was asked); the handler runs
-    from its start, and what is known is not asked ("multi round-trip requests").
+    from its start, and what is known is not asked.  So the server itself keeps nothing.
     """
 
     not_found, lacks_capability = INVALID_PARAMS, MISSING_CAPABILITY
@@ -1799,7 +1800,7 @@ class Modern:
                 request.known[self._asked[name]] = self._responses[name]
 
     def _signed(self, text: str) -> str:
-        # Signed for the server, the method and what else is in its params.
+        # For the server, the method and its other params; `ask` cuts digests from it.
         import hmac
         request, server = self._request, self._request.connection.server
         fresh = dict.fromkeys(("_meta", "inputResponses", "requestState"))
@@ -1826,7 +1827,7 @@ class Modern:
             digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
             name = key or digest
             if digest not in known and name in self._responses:
-                if name in self._asked:  # when it had another text
+                if name in self._asked:  # with this text, `known` would have it
                     raise invalid_params(f"{name} answers another question", name)
                 known[digest] = self._responses[name]  # it came without a state
             self._responses.pop(name, None)  # the next one of this name is another
@@ -1847,60 +1848,6 @@ class Modern:
 # What a handler can do with the request that it serves.
 LOOPS: dict[int, Any] = {}  # for `async def` handlers, by process: a fork has no thread
 LOOP_LOCK = threading.Lock()  # guards that
-
-
-def result_of(future: Future[Any], request: Request) -> Any:
-    """Wait for a Future; if the request is cancelled, so is that."""
-    from concurrent.futures import CancelledError
-    with request.on_cancel(future.cancel):
-        try:
-            return future.result()
-        except CancelledError:
-            raise Cancelled from None
-
-
-def start_task(coroutine: Any) -> Future[Any]:
-    """Run it on the event loop, which has a thread of its own."""
-    import asyncio
-    pid = os.getpid()
-
-    def work(loop: Any) -> None:
-        while os.getpid() == pid:  # not in a child that a task has forked
-            with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
-                loop.run_forever()
-
-    with LOOP_LOCK:
-        if pid not in LOOPS:
-            loop = asyncio.new_event_loop()
-            start_thread("event loop", partial(work, loop))
-            LOOPS[pid] = loop
-    return asyncio.run_coroutine_threadsafe(coroutine, LOOPS[pid])
-
-
-def entered(manager: Any, stack: ExitStack) -> Any:
-    """What a context manager gives, perhaps an async one; the stack leaves it."""
-    if not hasattr(manager, "__aenter__"):
-        return stack.enter_context(manager)
-    value = start_task(manager.__aenter__()).result()
-    leave = partial(manager.__aexit__, None, None, None)
-    stack.callback(lambda: start_task(leave()).result())
-    return value
-
-
-class Done:
-    """What a method returns that is done: an `async def` handler may await it."""
-
-    def __await__(self) -> Iterator[None]:
-        return iter(())
-
-
-def awaited(value: Any, request: Request) -> Any:
-    """What a function of the user gave; if that is a coroutine, its result."""
-    if isinstance(value, Done):
-        return None
-    if hasattr(value, "__await__"):
-        return result_of(start_task(value), request)
-    return value
 
 
 class Context:
@@ -2122,7 +2069,61 @@ class AsyncContext(Context):
             "read_resource"))))
 
 
-# -- 10. Streams, a port, and who reads ------------------------------------------------
+def result_of(future: Future[Any], request: Request) -> Any:
+    """Wait for a Future; if the request is cancelled, so is that."""
+    from concurrent.futures import CancelledError
+    with request.on_cancel(future.cancel):
+        try:
+            return future.result()
+        except CancelledError:
+            raise Cancelled from None
+
+
+def start_task(coroutine: Any) -> Future[Any]:
+    """Run it on the event loop, which has a thread of its own."""
+    import asyncio
+    pid = os.getpid()
+
+    def work(loop: Any) -> None:
+        while os.getpid() == pid:  # not in a child that a task has forked
+            with suppress(SystemExit, KeyboardInterrupt):  # of a task of the user
+                loop.run_forever()
+
+    with LOOP_LOCK:
+        if pid not in LOOPS:
+            loop = asyncio.new_event_loop()
+            start_thread("event loop", partial(work, loop))
+            LOOPS[pid] = loop
+    return asyncio.run_coroutine_threadsafe(coroutine, LOOPS[pid])
+
+
+def entered(manager: Any, stack: ExitStack) -> Any:
+    """What a context manager gives, perhaps an async one; the stack leaves it."""
+    if not hasattr(manager, "__aenter__"):
+        return stack.enter_context(manager)
+    value = start_task(manager.__aenter__()).result()
+    leave = partial(manager.__aexit__, None, None, None)
+    stack.callback(lambda: start_task(leave()).result())
+    return value
+
+
+class Done:
+    """What a method returns that is done: an `async def` handler may await it."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+def awaited(value: Any, request: Request) -> Any:
+    """What a function of the user gave; if that is a coroutine, its result."""
+    if isinstance(value, Done):
+        return None
+    if hasattr(value, "__await__"):
+        return result_of(start_task(value), request)
+    return value
+
+
+# -- 10. Streams, who reads, and a port ------------------------------------------------
 # A stray print or a child that writes to fd 1 would spoil the wire, and one that reads
 # fd 0 would eat it: so a server reads and writes private duplicates, unbuffered, as a
 # thread inside sys.stdin at exit aborts the interpreter.
@@ -2173,6 +2174,61 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
                 os.close(null)
 
 
+class Reading:
+    """Reading is a job of the pool, whose threads do it by turns.
+
+    While no other job runs, `run` calls a handler on the reader, which halves the time
+    of a call, and notes in `_began` when.  `_look`, 2 ms later on `serve`'s thread,
+    hands reading over if the handler still runs: it submits a new `read`.  The old one
+    ends when the handler has: `_reader` is another thread then, and it is a worker.
+    """
+
+    def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any):
+        self._read_one = read_one       # reads a line and acts on it; False: the end
+        self._pool = pool
+        self._watch = jobs.put          # gives a job to the thread in `serve`
+        self._reader = 0                # the thread that reads; 0: it is handed over
+        self._lock = threading.Lock()   # held to clear `_began`, which the reader sets
+        self._began: float | None = None  # when the handler began that the reader runs
+        self._is_watched = False        # is there a job that will look at it?
+        self.is_over = threading.Event()
+
+    def run(self, handler: Job) -> None:
+        """Run a handler, which raises nothing, on the reader, or let the pool do so."""
+        if self._pool.unfinished > 1:  # than the job that reads
+            self._pool.submit(handler)
+            return
+        self._began = monotonic()
+        self._look_soon()
+        handler()
+        with self._lock:
+            if self._reader == threading.get_ident():  # else it is of the next reader
+                self._began = None
+
+    def read(self) -> None:
+        self._reader = thread = threading.get_ident()
+        while self._reader == thread and self._read_one():
+            pass
+        if self._reader == thread:  # the end; `_is_busy` counts one job that reads
+            self.is_over.wait()
+
+    def _look_soon(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            self._watch(self._look)
+
+    def _look(self) -> None:
+        self._is_watched = False  # before it looks: what begins now needs another look
+        sleep(HAND_OVER_SECONDS)
+        with self._lock:
+            if self._began and monotonic() - self._began >= HAND_OVER_SECONDS:
+                self._began = None
+                self._reader = 0
+                self._pool.submit(self.read)
+        if self._began:
+            self._look_soon()
+
+
 class Listener:
     """Serves those who connect; see Server.listen.  `close` ends it."""
 
@@ -2218,61 +2274,6 @@ class Listener:
                 self._path.unlink()
 
 
-class Reading:
-    """Reading is a job of the pool, whose threads do it by turns.
-
-    While no other job runs, `run` calls a handler on the reader, which halves the time
-    of a call, and notes in `_began` when.  `_look`, 2 ms later on `serve`'s thread,
-    hands reading over if the handler still runs: it submits a new `read`.  The old one
-    ends when the handler has: `_reader` is another thread then, and it is a worker.
-    """
-
-    def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any):
-        self._read_one = read_one       # reads a line and acts on it; False: the end
-        self._pool = pool
-        self._watch = jobs.put          # gives a job to the thread in `serve`
-        self._reader = 0                # the thread that reads; 0: it is handed over
-        self._lock = threading.Lock()   # held to clear `_began`, which the reader sets
-        self._began: float | None = None  # when the handler began that the reader runs
-        self._is_watched = False        # is there a job that will look at it?
-        self.is_over = threading.Event()
-
-    def run(self, handler: Job) -> None:
-        """Run a handler, which raises nothing, on the reader, or let the pool do so."""
-        if self._pool.unfinished > 1:  # more than this one
-            self._pool.submit(handler)
-            return
-        self._began = monotonic()
-        self._look_soon()
-        handler()
-        with self._lock:
-            if self._reader == threading.get_ident():  # else it is of the next reader
-                self._began = None
-
-    def read(self) -> None:
-        self._reader = thread = threading.get_ident()
-        while self._reader == thread and self._read_one():
-            pass
-        if self._reader == thread:  # the end; `_is_busy` counts one job that reads
-            self.is_over.wait()
-
-    def _look_soon(self) -> None:
-        if not self._is_watched:
-            self._is_watched = True
-            self._watch(self._look)
-
-    def _look(self) -> None:
-        self._is_watched = False  # before it looks: what begins now needs another look
-        sleep(HAND_OVER_SECONDS)
-        with self._lock:
-            if self._began and monotonic() - self._began >= HAND_OVER_SECONDS:
-                self._began = None
-                self._reader = 0
-                self._pool.submit(self.read)
-        if self._began:
-            self._look_soon()
-
-
 # -- 11. Server ------------------------------------------------------------------------
 # What is registered; and a session with one client: the methods of the protocol.
 # A call: read_one, _take_request, on_request, run, _handle, call_named, _run, respond.
@@ -2293,7 +2294,6 @@ class Entry(Function):
 
 
 def has_blocks(hint: Any) -> bool:
-    """Is it the class of a block, or is there one inside of it?"""
     is_block = Wire in getattr(hint, "__mro__", ())
     return is_block or any(map(has_blocks, typing.get_args(hint)))
 
@@ -2691,7 +2691,7 @@ class ServerSession(Connection):
             if topic in stream.topics:
                 self.post(notification(method, stream.tagged(params)), stream.is_live)
 
-    def open_stream(self, request: Request) -> None:  # no response before its end
+    def open_stream(self, request: Request) -> None:  # unanswered, it is told
         wanted = require(request.params, "notifications", dict)
         agreed: Json = {}
         topics = set()
@@ -2956,8 +2956,8 @@ def open_target(
 
 
 # -- 13. Client ------------------------------------------------------------------------
-# A Call of a Client sends its request, and again, with answers, if it asks for input.
-# A legacy server refuses the probe, is silent, or exits: then there is a handshake.
+# A call: _call, Call, request, post; read_one, _take_response, wait, _read; and again,
+# with answers, if it asks.  The probe, `server/discover`, is refused: a handshake.
 
 
 class Client:
@@ -3274,7 +3274,7 @@ class Client:
     def _follow(self, stream: Call) -> None:
         with suppress(Error, Cancelled):
             if stream.outgoing.id in self.session().outgoing:
-                stream.outgoing.wait(None)
+                stream.outgoing.wait(None)  # for its end: it was acknowledged before
         if stream is self._stream and not self._is_closed:
             self.session().on_notification(
                 "subscriptions/listen", {"uris": sorted(self._uris)})

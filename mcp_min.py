@@ -137,7 +137,7 @@ UNSUPPORTED_VERSION = -32022     # modern: a revision that we do not speak
 # Limits.  The peer started us, we started it, or it knows our secret: so there are few.
 MAX_MESSAGE_BYTES = 16 << 20     # of a line; read, it takes up to 30 times that
 MAX_DEPTH = 200                  # of arrays and objects in each other
-MAX_REQUESTS = 1000              # of a client in flight; messages in an array
+MAX_REQUESTS = 1000              # of a client in flight, not notifications; in an array
 MAX_COMPLETIONS = 100            # values, by the specification
 MAX_PROBLEMS = 20                # of one value
 MAX_REPAIRS = 1000               # of one value
@@ -264,7 +264,7 @@ def text_of(error: BaseException) -> str:
     for leaf in leaves_of(error):
         texts.append(type(leaf).__name__)
         with suppress(Exception):  # its own __str__ may fail
-            texts[-1] += f": {leaf}".rstrip(": ")
+            texts[-1] += f": {leaf}".removesuffix(": ")
     return "; ".join(texts)
 
 
@@ -274,7 +274,7 @@ def printable(text: str) -> str:
 
 
 def warn(text: str) -> None:
-    """Show a text on stderr; drop it if that is full for a second."""
+    """Show a text on stderr; drop it if that is full for a second (two may race)."""
     with suppress(Exception):  # Windows; a stream may have no descriptor
         import select
         if not select.select([], [sys.stderr], [], 1.0)[1]:
@@ -623,7 +623,7 @@ class Connection:
 
 
 class Incoming:
-    """A request of the peer; with the id None (a notification, an await): unanswered."""
+    """A request of the peer; with the id None (notification, await): unanswered."""
 
     def __init__(self, connection: Any, request_id: Any, method: str, params: Json,
                  batch: Batch | None = None):
@@ -1146,7 +1146,7 @@ def inside(node: Json, value: Any, budget: Budget) -> Problems:
 
 
 # -- 6. Content ------------------------------------------------------------------------
-# Dicts in the protocol's own form; a field is an attribute, too: see FIELDS.
+# Dicts in the protocol's own form; a field (FIELDS) is an attribute, too, but dict's own.
 
 NAMES = re.findall(r"\w+", """_meta action annotations arguments audience blob
 capabilities completions content contents costPriority cursor data description
@@ -1995,6 +1995,7 @@ class Context:
         era = self._request.era
         for question in questions.values():
             name, params = QUESTIONS[question["method"]][0], question["params"]
+            Schema(params.get("requestedSchema") or {})  # SchemaError before we ask
             if params.get("mode") == "url":
                 name = "elicitation.url"
             elif params.get("tools") is not None:
@@ -2322,7 +2323,7 @@ class Tool(Entry):
 
     def result(self, value: Any) -> Json:
         """The result for what the handler returned; BadValue: not as it declares."""
-        if self._output is None and isinstance(value, str):  # as most are
+        if self._output is None and isinstance(value, str):  # a text is no data
             return {"content": [{"type": "text", "text": value}], "isError": False}
         blocks = as_list(value)
         has_block = any(isinstance(one, Wire) and "type" in one for one in blocks)
@@ -2746,8 +2747,7 @@ class ServerSession(Connection):
         return {}
 
     def unsubscribe(self, request: Request) -> Json:
-        uri = require(request.params, "uri", str)
-        self.legacy.topics.discard(normal_uri(uri))
+        self.legacy.topics.discard(normal_uri(require(request.params, "uri", str)))
         return {}
 
     def list_page(self, request: Request) -> Json:
@@ -3008,7 +3008,7 @@ class Client:
         self.roots = None if roots is None else roots_of(roots)
         self._capabilities = self._declared(capabilities or {})
         self._info = {"name": "mcp_min", "version": __version__, **(client_info or {})}
-        self.modern_meta: Json = {}  # of each request, without a handshake
+        self.modern_meta: Json = {}  # of each request; empty: there was a handshake
         self._connecting = threading.Lock()  # held by who connects
         self._pipes = Pipes(None, None)
         self._session: ClientSession | None = None  # None: the client is new
@@ -3018,7 +3018,7 @@ class Client:
         self._uris = set[str]()      # that it is about
         self.server_info, self.server_capabilities = Wire(), Wire()
         self.instructions: str | None = None
-        self.protocol_version, self._is_modern = "", False
+        self.protocol_version = ""
 
     def _declared(self, more: Json) -> Json:
         # The capabilities: each is declared exactly when its handler is given.
@@ -3087,11 +3087,11 @@ class Client:
             self._discover(date)
         else:
             self._initialize(date)
-        if self._is_modern and self.log_handler:  # some log, and do not declare it
+        if self.modern_meta and self.log_handler:  # some log, and do not declare it
             self.set_logging_level(self._log_level or "info")
         elif self._log_level and declares(self.server_capabilities, "logging"):
             self.set_logging_level(self._log_level)
-        if self._is_modern and self.message_handler:
+        if self.modern_meta and self.message_handler:
             with suppress(McpError, RequestTimeout):  # it offers no changes
                 self._subscribe("subscriptions/listen", timeout=PROBE_SECONDS)
 
@@ -3147,7 +3147,7 @@ class Client:
     def _adopt(self, result: Json, date: Any, known: list[str]) -> None:
         if date not in known:
             raise McpError(INVALID_REQUEST, f"{show(date)} is not in {show(known)}")
-        self.protocol_version, self._is_modern = date, date in MODERN
+        self.protocol_version = date
         info = as_dict(result.get("_meta")).get(f"{META}serverInfo")
         self.server_info = Wire(as_dict(info or result.get("serverInfo")))
         self.server_capabilities = Wire(as_dict(result.get("capabilities")))
@@ -3175,7 +3175,7 @@ class Client:
         return self._new_call(method, params, read, **options)
 
     def ping(self, **options: Any) -> None:
-        self.request("server/discover" if self._is_modern else "ping", **options)
+        self.request("server/discover" if self.modern_meta else "ping", **options)
 
     def call_tool(self, name: str, arguments: Json | None = None,
                   **options: Any) -> ToolResult:
@@ -3247,7 +3247,7 @@ class Client:
 
     def _subscribe(self, method: str, uri: str = "", **options: Any) -> None:
         # Modern: a stream cannot be changed: a new one opens, then the old one ends.
-        if not self._is_modern:
+        if not self.modern_meta:
             self._call(method, {"uri": uri}, options).wait()
             return
         with self._subscribing:
@@ -3280,7 +3280,7 @@ class Client:
                 "subscriptions/listen", {"uris": sorted(self._uris)})
 
     def set_logging_level(self, level: str, **options: Any) -> None:
-        if self._is_modern:
+        if self.modern_meta:
             self.modern_meta[f"{META}logLevel"] = LEVELS[LEVELS.index(level)]
         else:
             self._call("logging/setLevel", {"level": level}, options).wait()
@@ -3289,7 +3289,7 @@ class Client:
         """Paths, URIs or dicts; the client needs `roots=`.  It is told if legacy."""
         self.session()  # ConnectionClosed: it is new, or closed
         self.roots = roots_of(roots)
-        if not self._is_modern:
+        if not self.modern_meta:
             self.notify("notifications/roots/list_changed")
 
 

@@ -1146,7 +1146,7 @@ def inside(node: Json, value: Any, budget: Budget) -> Problems:
 
 
 # -- 6. Content ------------------------------------------------------------------------
-# Dicts in the protocol's own form; a field (FIELDS) is an attribute, too, but dict's own.
+# Dicts in the protocol's own form; a field is an attribute, too, if dict has no such.
 
 NAMES = re.findall(r"\w+", """_meta action annotations arguments audience blob
 capabilities completions content contents costPriority cursor data description

@@ -123,7 +123,7 @@ QUESTIONS: Json = {  # to user, model, host: its capability; what an answer must
     "roots/list": ("roots", "roots", {
         "type": ["array", "null"], "items": {**OBJECT, "required": ["uri"]}})}
 LEVELS = re.findall(r"\w+", "debug info notice warning error critical alert emergency")
-META = "io.modelcontextprotocol/"  # begins the keys of the protocol in `_meta`
+META = "io.modelcontextprotocol/"  # begins MCP's keys in `_meta`: data on a message
 
 PARSE_ERROR = -32700             # a line is no JSON, too long, or too deep
 INVALID_REQUEST = -32600         # JSON is no message, or not here and now
@@ -440,7 +440,7 @@ class Connection:
 
     request_class: Any
     has_batches = False
-    # What a subclass does; by the thread that reads, which is held up only at the end.
+    # What a subclass does, on the thread that reads: see rule 3.
     on_request: Callable[[Any], object]  # answer it; what is raised answers it, too
     on_notification: Callable[[str, Json], object]
     # (line, error, id): it is no message.  Gives a response to it; b"": none
@@ -512,7 +512,7 @@ class Connection:
         """Send a request; then somebody calls `wait` of what this returns."""
         request_id = next(self._ids)
         if progress:
-            params = with_meta(params, {"progressToken": request_id})  # as good as any
+            params = with_meta(params, {"progressToken": request_id})  # asks for it
         call = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         line = encode(call)
         outgoing = self.outgoing[request_id] = Outgoing(self, request_id, method)
@@ -594,7 +594,7 @@ class Connection:
                 raise invalid_params("params must be an object")
             if self.why_ended:  # looked at afterwards: `end` may have missed it
                 request.cancel()
-            self.on_request(request)
+            self.on_request(request)  # last: another thread may read by now
         except Exception as error:  # also: no thread can be started
             request.fail(error)
 
@@ -623,7 +623,7 @@ class Connection:
 
 
 class Incoming:
-    """A request of the peer; with the id None (notification, await): unanswered."""
+    """A request of the peer; id None (notification, await): unanswered, always live."""
 
     def __init__(self, connection: Any, request_id: Any, method: str, params: Json,
                  batch: Batch | None = None):
@@ -696,7 +696,7 @@ class Batch:
 
     def __init__(self, connection: Connection, size: int):
         self._connection, self._size = connection, size
-        self._calls = count(1)  # of `collect`
+        self._calls = count(1)  # of `collect`; atomic
         self._responses: list[Line] = []
 
     def collect(self, line: Line = b"", on_turn: OnTurn = lambda: True) -> None:
@@ -858,7 +858,7 @@ class Trace:
 # -- 5. JSON Schema --------------------------------------------------------------------
 # Draft 2020-12, but for anchors, an inner $id, escapes in $ref and what is REFUSED.
 # What does not fit is repaired by what the problems say.  Patterns are those of `re`,
-# which has no limit: the author's alone are applied, after maxLength (keys are sorted).
+# which has no limit: the author's alone are applied, after maxLength, if beside it.
 
 
 class Problem(NamedTuple):
@@ -1051,7 +1051,7 @@ def problems_in(node: Any, value: Any, budget: Budget) -> Problems:
     if not next(budget, False):
         raise RecursionError
     if isinstance(node, bool):
-        node = {} if node else {"not": True}
+        node = {} if node else {"not": True}  # fits all, or nothing
     kinds, types = types_of(value), as_list(node.get("type", []))
     if types and set(types).isdisjoint(kinds):
         yield mistyped(types, value)
@@ -1138,7 +1138,7 @@ def inside(node: Json, value: Any, budget: Budget) -> Problems:
     for step, part in parts:
         schema = known.get(step, rest)
         if schema is False and step not in known:
-            words = ", ".join(map(str, islice(known, 99))) or "none"
+            words = ", ".join(islice(node.get("properties", ()), 99)) or "none"
             yield Problem((step,), f"is unknown; known are {words}")
         elif schema is not True and schema != PLAIN.get(type(part)):  # else: it fits
             for problem in problems_in(schema, part, budget):
@@ -1162,7 +1162,7 @@ tools toolUseId total type uri uriTemplate url version websiteUrl""")
 FIELDS = {re.sub("([A-Z])", r"_\1", name).lower().strip("_"): name for name in NAMES}
 OPAQUE = {"_meta", "data", "input", "inputSchema", "outputSchema", "params",
           "requestedSchema", "structuredContent"}  # data of users, as it came
-# Of what is a text in JSON, by the name of its class: what there is besides the type.
+# Classes whose objects are texts in JSON: what a schema of theirs has besides "type".
 FORMATS: dict[str, Json] = {
     "datetime.datetime": {"format": "date-time"}, "datetime.date": {"format": "date"},
     "datetime.time": {"format": "time"}, "uuid.UUID": {"format": "uuid"},
@@ -1434,9 +1434,9 @@ def described(shape: Shape, metadata: Iterable[Any], is_output: bool) -> Shape:
         elif isinstance(item, Field):
             item = item.schema_for(schema.get("type"))
         if isinstance(item, dict):
-            kinds = [] if is_output else as_list(schema.get("type"))
-            if item.keys() & LIMITS and "number" in kinds:
-                item = {**item, "type": "number"}  # no text of a Decimal: it has none
+            kinds = "" if is_output else str(schema.get("type", schema.get("anyOf")))
+            if item.keys() & LIMITS and "'string', 'number'" in kinds:
+                item = {**item, "type": "number"}  # a limit holds no text of a Decimal
             schema = {**schema, **item}
     return Shape(schema, shape.make)
 
@@ -1655,7 +1655,7 @@ def normal_uri(uri: str) -> str:
     def respelled(found: re.Match[str]) -> str:
         return quote(unquote_to_bytes(found[0]), safe="{}")
 
-    unusual = "(?:%[0-9A-Fa-f]{2}|[^!#-;=?-Z_a-z{}~])+"
+    unusual = "(?:%[0-9A-Fa-f]{2}|[^!#-;=?-Z_a-z{}~]){1,99}"
     scheme, colon, rest = uri.partition(":")
     if scheme.lower() in ("http", "https"):
         rest = re.sub("^//[^/?#]+$", r"\g<0>/", rest)
@@ -1697,8 +1697,8 @@ class Template:
 
 
 # -- 8. Eras ---------------------------------------------------------------------------
-# What differs, on the server, is asked of an object.  Legacy: of the session, if it had
-# a handshake.  Modern: of each request whose `_meta` has a revision, in any session.
+# What differs, on a server, is asked of the `era` of a request: its own Modern, if its
+# `_meta` has a revision; else the Legacy of the session, which begins by a handshake.
 
 
 class Request(Incoming):
@@ -1791,15 +1791,15 @@ class Modern:
         if sealed:
             import hmac
             text = sealed.partition(" ")[2]
-            is_ours = hmac.compare_digest(encode(sealed), encode(self._signed(text)))
-            state: Json = json.loads(text) if is_ours else {"until": 0}
-            if state["until"] < time():
+            is_ours = hmac.compare_digest(encode(sealed), encode(self._sealed(text)))
+            state: Json = json.loads(text) if is_ours else {}
+            if state.get("until", 0) < time():
                 raise invalid_params("requestState is altered, expired or foreign")
             self._asked, request.known = state["asked"], state["known"]
             for name in self._asked.keys() & self._responses:  # in whatever order
                 request.known[self._asked[name]] = self._responses[name]
 
-    def _signed(self, text: str) -> str:
+    def _sealed(self, text: str) -> str:
         # For the server, the method and its other params; `ask` cuts digests from it.
         import hmac
         request, server = self._request, self._request.connection.server
@@ -1816,15 +1816,15 @@ class Modern:
         return result
 
     def ask(self, waiting: Incoming, questions: Json, timeout: Seconds) -> Json:
-        """The answers, or InputRequired.  key: the handler's; digest: of key, text, and
-        which time it comes: in each run the same; name: the key, or the digest.
+        """The answers, or InputRequired.  A question has a key, of the handler, perhaps
+        ""; a digest, the same in each run; a name, by which the client answers it.
         """
         known = self._request.known
         answers, missing, asked = {}, {}, {}
         for key, question in questions.items():
             text = dumps([key, question])
             self._texts.append(text)  # the same text again is another question
-            digest = self._signed(f"{self._texts.count(text)} {text}")[:16]
+            digest = self._sealed(f"{self._texts.count(text)} {text}")[:16]
             name = key or digest
             if digest not in known and name in self._responses:
                 if name in self._asked:  # with this text, `known` would have it
@@ -1839,7 +1839,7 @@ class Modern:
         if missing:
             state = {"until": time() + MAX_STATE_AGE, "asked": asked, "known": known}
             result = {"resultType": "input_required", "inputRequests": missing,
-                      "requestState": self._signed(dumps(state))}
+                      "requestState": self._sealed(dumps(state))}
             raise InputRequired(result)
         return answers
 
@@ -1852,7 +1852,7 @@ LOOP_LOCK = threading.Lock()  # guards that
 
 class Context:
     """A parameter with this hint gets one.  Once the request is cancelled, or the
-    session is over, all methods raise Cancelled, which should be let pass.
+    session is over, methods raise Cancelled, an await CancelledError: let it pass.
     """
 
     is_context = True
@@ -1877,7 +1877,7 @@ class Context:
             raise Cancelled
 
     @property
-    def _request(self) -> Request:
+    def _live(self) -> Request:
         self.check_cancelled()
         return self._serving
 
@@ -1890,7 +1890,7 @@ class Context:
 
     def notify(self, method: str, params: Json | None = None) -> Any:
         """Send a notification, unless the request was answered."""
-        request = self._request
+        request = self._live
         line = notification(method, params or {})
         self._send(request.connection, line, request.is_live)
         return Done()
@@ -1898,7 +1898,7 @@ class Context:
     def report_progress(self, progress: float, total: float | None = None,
                         message: str | None = None) -> Any:
         """Tell a client that asked for it; progress must increase each time."""
-        request = self._request
+        request = self._live
         token = valid_id(request.meta.get("progressToken"))
         if token is not None:
             params = fields(total=total, message=message)
@@ -1916,7 +1916,7 @@ class Context:
 
     def log(self, level: str, data: Any, logger_name: str | None = None) -> Any:
         """Send a log message: any JSON, with a level from "debug" to "emergency"."""
-        rank, least = LEVELS.index(level), self._request.era.log_level
+        rank, least = LEVELS.index(level), self._live.era.log_level
         if least and rank >= LEVELS.index(least):
             params = fields(level=level, logger=logger_name)
             params["data"] = plain(data)
@@ -1930,9 +1930,9 @@ class Context:
         """The result of fn(), JSON, which runs once for a request, also if the handler
         runs again (2026-07-28), but twice if asked twice at once.  Clients can read it.
         """
-        known = self._request.known
+        known = self._live.known
         if key not in known:
-            known[key] = plain(awaited(fn(), self._request))
+            known[key] = plain(awaited(fn(), self._live))
         return known[key]
 
     def elicit(self, message: str, schema: Any, key: str = "",
@@ -1992,7 +1992,7 @@ class Context:
         A key names the question if the handler runs again, with the same text.
         McpError: it is not declared, or its answer does not fit.
         """
-        era = self._request.era
+        era = self._live.era
         for question in questions.values():
             name, params = QUESTIONS[question["method"]][0], question["params"]
             Schema(params.get("requestedSchema") or {})  # SchemaError before we ask
@@ -2022,7 +2022,7 @@ class Context:
 
     def ping(self, timeout: Seconds = 60) -> None:
         """Ask the client for a sign of life (up to 2025-11-25)."""
-        legacy = self._request.connection.legacy
+        legacy = self._live.connection.legacy
         if self._serving.era is not legacy:
             raise unknown_method("ping")
         legacy.ask(self._waiting, {"": {"method": "ping", "params": {}}}, timeout)
@@ -2030,7 +2030,7 @@ class Context:
     def read_resource(self, uri: str) -> list[ResourceContents]:
         """The contents of a resource of this server."""
         is_inner = self._waiting is self._serving  # on the thread of the handler
-        contents = self._request.connection.contents_of(uri, self._serving, is_inner)
+        contents = self._live.connection.contents_of(uri, self._serving, is_inner)
         return list(map(ResourceContents.of, contents))
 
 
@@ -2046,14 +2046,14 @@ def messages_of(messages: Any) -> list[Any]:
 
 
 class AsyncContext(Context):
-    """A Context for `async def`: what asks or waits is awaited; what tells may be."""
+    """`async def` gets it by either hint: what waits is awaited, what tells may be."""
 
     _send = staticmethod(Connection.post)  # but not the event loop of all
 
     async def _on_thread(self, name: str, *arguments: Any, **options: Any) -> Any:
         import asyncio
         from concurrent.futures import Future
-        request, future = self._request, Future[Any]()
+        request, future = self._live, Future[Any]()
         waiting = Incoming(request.connection, None, "", {})  # it ends with this await
         method = getattr(Context(request, waiting), name)
         call = partial(method, *arguments, **options)
@@ -2178,10 +2178,10 @@ def stdio_server() -> Iterator[tuple[Any, Any]]:
 class Reading:
     """Reading is a job of the pool, whose threads do it by turns.
 
-    While no other job runs, `run` calls a handler on the reader, which halves the time
-    of a call, and notes in `_began` when.  `_look`, 2 ms later on `serve`'s thread,
-    hands reading over if the handler still runs: it submits a new `read`.  The old one
-    ends when the handler has: `_reader` is another thread then, and it is a worker.
+    A handler that comes alone runs on the reader (`run`), which halves the time of a
+    call.  If it takes 2 ms, `_look`, on `serve`'s thread, submits a new `read`: another
+    thread reads on, and is `_reader`.  The old one sees that when its handler ends: it
+    leaves its `read`, and is a worker again.
     """
 
     def __init__(self, read_one: Callable[[], bool], pool: Pool, jobs: Any):
@@ -2610,7 +2610,7 @@ class ServerSession(Connection):
             return job()
         if not request.batch:
             request.send_response = self.write  # a slow peer holds the handler up
-        if request.batch or self._host:
+        if request.batch or self._host:  # the rest of an array waits for no handler
             self._pool.submit(job)
         else:
             self._reading.run(job)
@@ -2648,7 +2648,7 @@ class ServerSession(Connection):
         else:
             request.fail(McpError(INTERNAL_ERROR, text))
         # After the response, because stderr may be full.
-        if not isinstance(error, (Cancelled, ToolError)):
+        if not all(isinstance(leaf, (Cancelled, ToolError)) for leaf in leaves):
             log_exception(f"{request.method} failed", error)
 
     def _run(self, function: Function, values: Any, request: Request,
@@ -2692,7 +2692,7 @@ class ServerSession(Connection):
             if topic in stream.topics:
                 self.post(notification(method, stream.tagged(params)), stream.is_live)
 
-    def open_stream(self, request: Request) -> None:  # unanswered, it is told
+    def open_stream(self, request: Request) -> None:  # it is open until the end
         wanted = require(request.params, "notifications", dict)
         agreed: Json = {}
         topics = set()

@@ -1654,6 +1654,7 @@ LENIENT = [  # a hint, what is sent, what arrives
     (Union[Color, int, None], "green", BAD), (Decimal, "NaN", BAD),
     (Decimal, "1e99999", BAD), (Decimal, "-1.5E+3", Decimal(-1500)),
     (Annotated[Decimal, Field(ge=0)], "-5", BAD),
+    (Annotated[Optional[Decimal], Field(ge=0)], "-5", BAD),
     (Annotated[Decimal, Field(ge=0)], "5.1", Decimal("5.1")),
     (Set[int], [1, 1], BAD), (Tuple[int, str], [1], BAD), (Point, {}, BAD),
     (Point, {"x": 1, "z": 2}, BAD),

@@ -294,7 +294,8 @@ def log_exception(what: str, error: BaseException) -> None:
 
 
 # -- 3. Messages -----------------------------------------------------------------------
-# Each is a line.  A request has an id, gets one response with it; a notification, none.
+# {"jsonrpc":"2.0","id":1,"method":"ping","params":{}} is a request, on a line; it gets
+# {"jsonrpc":"2.0","id":1,"result":{}} or an error.  A notification: no id, no response.
 dumps = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
@@ -1040,7 +1041,7 @@ def validate(value: Any, schema: Any) -> list[str]:
 
 
 def budget_for(value: Any) -> Budget:
-    """True for each step of a check; alternatives in each other soon take all."""
+    """True for each step (6 us), `size` at least; nested alternatives take all."""
     yield from repeat(True, 10_000)
     size = len(repr(value))
     yield from repeat(True, min(50 * size, 300_000 + size))
@@ -1238,7 +1239,7 @@ class ResourceLink(Wire):
 
 
 class ResourceContents(Wire):
-    """The contents of a resource (uri: by default its own): text, or data (bytes)."""
+    """The contents of a resource: text, or data (bytes; of a mere Wire, `.blob`)."""
 
     def __init__(self, uri: str | None = None, text: str | None = None, *,
                  data: bytes | None = None, **more: Any):
@@ -1666,8 +1667,8 @@ def normal_uri(uri: str) -> str:
 class Template:
     """A URI template: {x}, {+x} or {x*} (with slashes, else %2F), {?x,y} at the end."""
 
-    # In order: absolute or a mark; a drive; a list as JSON; ./ or ../; .. at the end.
-    UNSAFE = re.compile(r"(?si)[/\\\ufeff]|[a-z]:|\s*[{[].*\W$|"
+    # In order: absolute or a mark; NUL; a drive; a JSON list; ./ or ../; .. at the end.
+    UNSAFE = re.compile(r"(?si)[/\\\ufeff]|.*\0|[a-z]:|\s*[{[].*\W$|"
                         r"(.*[/\\])?\.(\.?[/\\]|\. *$)")
 
     def __init__(self, text: str):
@@ -1800,7 +1801,7 @@ class Modern:
                 request.known[self._asked[name]] = self._responses[name]
 
     def _sealed(self, text: str) -> str:
-        # For the server, the method and its other params; `ask` cuts digests from it.
+        # The text after its HMAC, for this server, method, params; digests have no {.
         import hmac
         request, server = self._request, self._request.connection.server
         fresh = dict.fromkeys(("_meta", "inputResponses", "requestState"))
@@ -1812,7 +1813,7 @@ class Modern:
         info = {f"{META}serverInfo": self._request.connection.server.info}
         result = {"resultType": "complete", **with_meta(result, info)}
         if self._request.method in CACHEABLE and result["resultType"] == "complete":
-            result.update(ttlMs=0, cacheScope="private")
+            result.update(ttlMs=0, cacheScope="private")  # ask anew each time
         return result
 
     def ask(self, waiting: Incoming, questions: Json, timeout: Seconds) -> Json:
@@ -1830,7 +1831,7 @@ class Modern:
                 if name in self._asked:  # with this text, `known` would have it
                     raise invalid_params(f"{name} answers another question", name)
                 known[digest] = self._responses[name]  # it came without a state
-            self._responses.pop(name, None)  # the next one of this name is another
+            self._responses.pop(name, None)  # it answers no second one of this name
             if digest in known:
                 answers[key] = known[digest]
             else:
@@ -2237,7 +2238,7 @@ class Listener:
         from pathlib import Path
         from secrets import compare_digest, token_hex
         from socketserver import ThreadingTCPServer
-        # The client's proves that it can read the file; ours, that the port is ours.
+        # In the file: its reader sends the first, gets the other if the port is ours.
         of_client, of_server = token_hex(32), token_hex(32)
 
         class Port(ThreadingTCPServer):
@@ -2400,8 +2401,8 @@ class Server:
     thread of the host.  Any method may be called from any thread.
     page_size: of a list, at once.  max_workers: handlers at a time.
     lifespan: a function of the server; it gives a context manager for each client.
-    mask_errors: clients do not see what an unexpected exception says (but a ValueError
-    of a class of an argument).
+    mask_errors: clients do not see what exceptions say, but McpError, ToolError (those
+    that a Client in a handler got, too), and a ValueError of an argument's class.
     capabilities: declared, too.  trace: a function, "stderr" or a file (MCP_MIN_TRACE).
     state_secret: 16 bytes or more, the same for servers that take turns with a client.
     """
@@ -2667,7 +2668,7 @@ class ServerSession(Connection):
                 raise ToolError(bad.message) from None
             raise bad from None
         call = partial(self._ending_forks, call)
-        if self._host and not is_inner:
+        if self._host and not is_inner:  # on the thread of the host, or of `serve`
             from concurrent.futures import Future
             future = Future[Any]()
             self._host(partial(fulfil, future, call))
@@ -2692,7 +2693,7 @@ class ServerSession(Connection):
             if topic in stream.topics:
                 self.post(notification(method, stream.tagged(params)), stream.is_live)
 
-    def open_stream(self, request: Request) -> None:  # it is open until the end
+    def open_stream(self, request: Request) -> None:  # `serve` responds at the end
         wanted = require(request.params, "notifications", dict)
         agreed: Json = {}
         topics = set()
@@ -2711,7 +2712,7 @@ class ServerSession(Connection):
             request.topics = topics  # not before: it has to be acknowledged first
             return request.is_live()
 
-        params = request.tagged({"notifications": agreed})
+        params = request.tagged({"notifications": agreed})  # as all that it gets
         method = "notifications/subscriptions/acknowledged"
         self.post(notification(method, params), opens)
 
@@ -2957,7 +2958,7 @@ def open_target(
 
 # -- 13. Client ------------------------------------------------------------------------
 # A call: _call, Call, request, post; read_one, _take_response, wait, _read; and again,
-# with answers, if it asks.  The probe, `server/discover`, is refused: a handshake.
+# with answers, if it asks.  If the probe, `server/discover`, is refused: a handshake.
 
 
 class Client:
@@ -2975,8 +2976,8 @@ class Client:
     sampling_handler(messages, params) gives a text, or a whole result;
     elicitation_handler(message, schema, params) a content, None (decline) or Elicited;
     url_handler(message, url, params) a bool (any scheme).  They may use the client.
-    log_handler(params), message_handler(message) get notifications, in order, on a
-    thread; progress_handler(progress, total, message) runs on the thread that waits.
+    log_handler(params), message_handler(message) get notifications, in order (without a
+    limit); progress_handler(progress, total, message) runs on the thread that waits.
     Calls block, take `timeout`, `max_timeout`, `progress_handler` and `meta`, may come
     from any thread, and raise McpError, RequestTimeout or ConnectionClosed.
     """
@@ -3274,7 +3275,7 @@ class Client:
     def _follow(self, stream: Call) -> None:
         with suppress(Error, Cancelled):
             if stream.outgoing.id in self.session().outgoing:
-                stream.outgoing.wait(None)  # for its end: it was acknowledged before
+                stream.outgoing.wait(None)  # a second wait: now for its response
         if stream is self._stream and not self._is_closed:
             self.session().on_notification(
                 "subscriptions/listen", {"uris": sorted(self._uris)})
@@ -3674,7 +3675,6 @@ def demo() -> None:
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     os._exit(main(sys.argv[1:]))  # a thread may be inside stdin: no exit waits for it
-
 
 # Licence (MIT)
 #
